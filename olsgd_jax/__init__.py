@@ -1,0 +1,27 @@
+"""Data-parallel training that does not wait for the network: Overlap Local-SGD."""
+
+from olsgd_jax.drivers.make_round import make_round as make_round
+from olsgd_jax.local import WorkerState as WorkerState
+from olsgd_jax.models.mlp import MLP as MLP
+from olsgd_jax.round import RoundRecord as RoundRecord
+from olsgd_jax.round import make_worker_round as make_worker_round
+from olsgd_jax.state import init_state as init_state
+from olsgd_jax.strategies import STRATEGIES as STRATEGIES
+from olsgd_jax.strategies.base import Strategy as Strategy
+from olsgd_jax.strategies.cocod_sgd import cocod_sgd as cocod_sgd
+from olsgd_jax.strategies.easgd import easgd as easgd
+from olsgd_jax.strategies.local_sgd import local_sgd as local_sgd
+from olsgd_jax.strategies.overlap_local_sgd import (
+    overlap_local_sgd as overlap_local_sgd,
+)
+from olsgd_jax.strategies.powersgd import powersgd as powersgd
+from olsgd_jax.strategies.slowmo import slowmo as slowmo
+from olsgd_jax.strategies.sync_sgd import sync_sgd as sync_sgd
+from olsgd_jax.task import Task as Task
+from olsgd_jax.task import classification as classification
+from olsgd_jax.transform import distribute as distribute
+from olsgd_jax.workers import WORKERS as WORKERS
+from olsgd_jax.workers import on_workers as on_workers
+from olsgd_jax.workers import to_workers as to_workers
+from olsgd_jax.workers import worker_mean as worker_mean
+from olsgd_jax.workers import worker_mesh as worker_mesh

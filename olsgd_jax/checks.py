@@ -1,0 +1,116 @@
+"""Checks of what users pass in: each either returns or says what to do instead.
+
+All of them look at kinds, shapes and structures only, so they run before anything
+is compiled, and cost nothing after that.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from olsgd_jax.types import ArrayTree, Params
+
+
+def check_number(name: str, value: object, low: float, high: float, ends: str) -> None:
+    """Raises unless `value` is a number between `low` and `high`.
+
+    Args:
+      name: the argument's name, for the message.
+      value: what was passed.
+      low: lower end.
+      high: upper end.
+      ends: brackets of the interval, as in "[]" or "[)".
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    above = value >= low if ends[0] == "[" else value > low
+    below = value <= high if ends[1] == "]" else value < high
+    if not (above and below):
+        interval = f"{ends[0]}{low:g}, {high:g}{ends[1]}"
+        raise ValueError(f"{name} must be in {interval}, got {value}")
+
+
+def check_count(name: str, value: object) -> None:
+    """Raises unless `value` is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raises unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def check_params(params: Params) -> None:
+    """Raises unless `params` is a tree of at least one floating-point array."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    if not leaves:
+        raise ValueError(
+            "params must have at least one array, got an empty tree; "
+            "pass the params that your model's init returns"
+        )
+    for path, leaf in leaves:
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None:
+            raise TypeError(
+                f"params must be arrays, got {type(leaf).__name__} at "
+                f"{_where(path)}; wrap it in jnp.asarray"
+            )
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(
+                f"params must be floating point, got {dtype} at {_where(path)}; "
+                "keep what is not trained in model_state"
+            )
+
+
+def check_like(name: str, tree: ArrayTree, expected: ArrayTree, hint: str) -> None:
+    """Raises unless `tree` has the structure, shapes and dtypes of `expected`."""
+    wanted, got = _outline(expected), _outline(tree)
+    for path in sorted(wanted.keys() | got.keys()):
+        if wanted.get(path) != got.get(path):
+            raise ValueError(
+                f"{name} must have {wanted.get(path, 'nothing')} at {path}, "
+                f"got {got.get(path, 'nothing')}; {hint}"
+            )
+    if jax.tree.structure(tree) != jax.tree.structure(expected):
+        raise ValueError(
+            f"{name} must have the structure {jax.tree.structure(expected)}, "
+            f"got {jax.tree.structure(tree)}; {hint}"
+        )
+
+
+def check_leading_axes(name: str, tree: ArrayTree, axes: dict[str, int]) -> None:
+    """Raises unless the first axes of every array in `tree` have the given sizes.
+
+    Args:
+      name: the argument's name, for the message.
+      tree: what was passed.
+      axes: size by name of axis, in order, as in {"num_workers": 4}.
+    """
+    wanted = tuple(axes.values())
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    if not leaves:
+        raise ValueError(f"{name} must have at least one array, got an empty tree")
+    for path, leaf in leaves:
+        shape = tuple(np.shape(leaf))
+        if shape[: len(wanted)] != wanted:
+            named = ", ".join(f"{axis} {size}" for axis, size in axes.items())
+            raise ValueError(
+                f"{name} must have leading axes ({named}), "
+                f"got shape {shape} at {_where(path)}"
+            )
+
+
+def _where(path: tuple) -> str:
+    return jax.tree_util.keystr(path) or "the top"
+
+
+def _outline(tree: ArrayTree) -> dict[str, str]:
+    """Describes every array of a tree by its place, as in {"['w']": "float32[3]"}."""
+    return {
+        _where(path): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }

@@ -1,0 +1,1 @@
+"""How a round becomes programs on a platform."""

@@ -1,0 +1,68 @@
+"""make_round: a task, an optimizer and a strategy become `overlap_round`."""
+
+from collections.abc import Callable
+
+import optax
+from jax.sharding import Mesh
+
+from olsgd_jax.checks import check_count
+from olsgd_jax.drivers.fused import fused
+from olsgd_jax.local import WorkerState
+from olsgd_jax.round import RoundRecord, make_worker_round
+from olsgd_jax.state import check_state
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.task import Task
+from olsgd_jax.types import Batch, Mapping, ModelStatePolicy
+from olsgd_jax.workers import on_workers
+
+
+def make_round(
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    *,
+    sync_period: int,
+    mesh: Mesh | None = None,
+    mapping: Mapping | None = None,
+    model_state_policy: ModelStatePolicy = "local",
+) -> Callable[[WorkerState, Batch], tuple[WorkerState, RoundRecord]]:
+    """Builds the compiled round of all workers.
+
+    Args:
+      task: what is learned.
+      optimizer: any optax optimizer; learning-rate schedules are part of it.
+      strategy: how workers communicate.
+      sync_period: τ, local steps in a round.
+      mesh: where the workers are, as `worker_mesh` makes it; None for lanes of one
+        device.
+      mapping: "shard_map" (default with a mesh), "pmap", or "vmap" (default without).
+      model_state_policy: "local" keeps batch statistics and the like with their
+        worker; "averaged" averages them with the models.
+
+    Returns:
+      overlap_round(state, batches) -> (state, record). State as `init_state` makes
+      it; it is donated, so use the one returned. Batches have leading axes (worker,
+      local step).
+
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import Task, init_state, overlap_local_sgd
+    >>> task = Task.of_loss(lambda x, c: (x - c) ** 2 / 2, lambda key: jnp.zeros(()))
+    >>> optimizer, strategy = optax.sgd(0.5), overlap_local_sgd(pullback=0.5)
+    >>> overlap_round = make_round(task, optimizer, strategy, sync_period=1)
+    >>> state = init_state(jnp.zeros(()), optimizer, strategy, num_workers=2)
+    >>> batches = jnp.array([[4.0], [8.0]])  # (worker, step)
+    >>> for _ in range(2):
+    ...     state, record = overlap_round(state, batches)
+    >>> state.params.tolist(), state.strategy_state.anchor.tolist()
+    ([2.0, 3.25], [1.5, 1.5])
+    """
+    check_count("sync_period", sync_period)
+    worker_round = make_worker_round(task, optimizer, strategy, model_state_policy)
+    all_workers = on_workers(worker_round, mesh, mapping)
+
+    def overlap_round(state: WorkerState, batches: Batch):
+        # Runs while tracing, so before compilation and only then.
+        check_state(state, batches, optimizer, strategy, sync_period, mesh)
+        return all_workers(state, batches)
+
+    return fused(overlap_round)

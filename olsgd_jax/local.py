@@ -1,0 +1,87 @@
+"""The local steps of one worker: gradient, the strategy's word on it, optimizer.
+
+for k in 0 … τ − 1:
+    g ← gradient of the loss at x on batch k
+    g ← reduce_grads(g)          the worker's own g, unless the strategy says else
+    x ← x + optimizer(g)
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int, Key
+
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.types import (
+    Batch,
+    Loss,
+    Mean,
+    ModelState,
+    OptState,
+    Params,
+    StrategyState,
+)
+
+
+class WorkerState(NamedTuple):
+    """What one worker carries from round to round."""
+
+    params: Params  # xᵢ
+    model_state: ModelState
+    opt_state: OptState
+    strategy_state: StrategyState
+    key: Key[Array, "*workers"]  # of all this worker's randomness; never changes
+    round: Int[Array, "*workers"]  # r, rounds so far
+
+
+LocalSteps = Callable[[WorkerState, Batch], tuple[WorkerState, Float[Array, " steps"]]]
+
+
+def make_local_steps(
+    loss: Loss, optimizer: optax.GradientTransformation, strategy: Strategy, mean: Mean
+) -> LocalSteps:
+    """Builds the local steps of one round.
+
+    Args:
+      loss: what is minimised.
+      optimizer: any optax optimizer; learning-rate schedules are part of it.
+      strategy: how workers communicate.
+      mean: averages a tree over workers.
+
+    Returns:
+      A function of a worker's state and batches (leading axis: step) that gives the
+      state after the last step, and the loss at every step.
+    """
+    optimizer = optax.with_extra_args_support(optimizer)
+
+    def local_steps(state: WorkerState, batches: Batch):
+        round_key = jax.random.fold_in(state.key, state.round)
+
+        def local_step(state: WorkerState, step_and_batch: tuple):
+            step, batch = step_and_batch
+            key = jax.random.fold_in(round_key, step)
+            (value, model_state), grads = jax.value_and_grad(loss, has_aux=True)(
+                state.params, state.model_state, batch, key
+            )
+            grads, strategy_state = strategy.reduce_grads(
+                grads, state.strategy_state, mean
+            )
+            updates, opt_state = optimizer.update(
+                grads, state.opt_state, state.params, value=value
+            )
+            params = optax.apply_updates(state.params, updates)
+            return state._replace(
+                params=params,
+                model_state=model_state,
+                opt_state=opt_state,
+                strategy_state=strategy_state,
+            ), value
+
+        sync_period = jax.tree.leaves(batches)[0].shape[0]
+        return lax.scan(local_step, state, (jnp.arange(sync_period), batches))
+
+    return local_steps

@@ -1,0 +1,49 @@
+"""What becomes of batch statistics and other model state when models are mixed.
+
+    local       sᵢ ← sᵢ                       every worker keeps its own
+    averaged    sᵢ ← meanⱼ sⱼ                 where the mean is of the round's end
+                sᵢ ← (sᵢ + meanⱼ s'ⱼ) / 2     where it is of the round's start, s'
+
+The second line of `averaged` is half-way because a mean that is one round old holds
+nothing of this round: taken whole it would freeze the statistics, and added to their
+progress it could make a variance negative. Whole numbers (counters) stay local.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from olsgd_jax.strategies.anchor import pull
+from olsgd_jax.types import MeanOf, ModelState, ModelStatePolicy
+
+
+def averaged_part(model_state: ModelState, policy: ModelStatePolicy) -> ModelState:
+    """Gives what of a model state is averaged; the rest is None.
+
+    >>> averaged_part({"mean": jnp.ones(1), "count": jnp.array(3)}, "averaged")
+    {'count': None, 'mean': Array([1.], dtype=float32)}
+    >>> averaged_part({"mean": jnp.ones(1), "count": jnp.array(3)}, "local")
+    {'count': None, 'mean': None}
+    """
+
+    def averaged(x: jax.Array) -> jax.Array | None:
+        is_averaged = policy == "averaged" and jnp.issubdtype(x.dtype, jnp.floating)
+        return x if is_averaged else None
+
+    return jax.tree.map(averaged, model_state)
+
+
+def mix_model_state(end: ModelState, mean: ModelState, mean_of: MeanOf) -> ModelState:
+    """Mixes a worker's model state with the mean of its averaged part.
+
+    >>> mix_model_state({"mean": 1.0, "count": 3}, {"mean": 2.0, "count": None}, "end")
+    {'count': 3, 'mean': 2.0}
+    >>> mix_model_state({"mean": 1.0}, {"mean": 2.0}, "start")
+    {'mean': 1.5}
+    """
+
+    def mix(own: jax.Array, mean: jax.Array | None) -> jax.Array:
+        if mean is None:
+            return own
+        return pull(own, mean, 0.5) if mean_of == "start" else mean
+
+    return jax.tree.map(mix, end, mean, is_leaf=lambda x: x is None)

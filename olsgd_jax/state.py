@@ -1,0 +1,113 @@
+"""The state of all workers: how it starts, and what has to be true of it."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from olsgd_jax.checks import (
+    check_count,
+    check_leading_axes,
+    check_like,
+    check_params,
+)
+from olsgd_jax.local import WorkerState
+from olsgd_jax.strategies.base import Strategy, check_num_workers
+from olsgd_jax.types import Batch, ModelState, Params
+from olsgd_jax.workers import WORKERS, to_workers, worker_sharding
+
+
+def init_state(
+    params: Params,
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    *,
+    mesh: Mesh | None = None,
+    num_workers: int | None = None,
+    model_state: ModelState = (),
+    seed: int = 0,
+) -> WorkerState:
+    """Starts all workers from the same model.
+
+    Args:
+      params: the model, without a worker axis.
+      optimizer: the optimizer that `make_round` will get.
+      strategy: the strategy that `make_round` will get.
+      mesh: where the workers are, as `worker_mesh` makes it; None for lanes of one
+        device.
+      num_workers: m; needed without a mesh.
+      model_state: variables beside params, such as batch statistics.
+      seed: of every worker's randomness.
+
+    Returns:
+      One tree with a leading worker axis on every array, sharded over the mesh.
+
+    >>> from olsgd_jax import overlap_local_sgd
+    >>> strategy = overlap_local_sgd(pullback=0.6)
+    >>> state = init_state(
+    ...     {"w": jnp.zeros((2, 3))}, optax.adam(1e-3), strategy, num_workers=4
+    ... )
+    >>> state.params["w"].shape, state.strategy_state.anchor["w"].shape
+    ((4, 2, 3), (4, 2, 3))
+    """
+    check_params(params)
+    m = _count_workers(mesh, num_workers)
+    check_num_workers(strategy, m)
+
+    def init_worker(models: tuple[Params, ModelState], key: jax.Array):
+        params, model_state = models
+        opt_state, strategy_state = optimizer.init(params), strategy.init(params)
+        zero = jnp.zeros((), jnp.int32)
+        return WorkerState(params, model_state, opt_state, strategy_state, key, zero)
+
+    def init_all(params: Params, model_state: ModelState) -> WorkerState:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(
+            jax.random.key(seed), jnp.arange(m)
+        )
+        return jax.vmap(init_worker)(to_workers((params, model_state), m), keys)
+
+    return jax.jit(init_all, out_shardings=worker_sharding(mesh))(params, model_state)
+
+
+def check_state(
+    state: WorkerState,
+    batches: Batch,
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    sync_period: int,
+    mesh: Mesh | None,
+) -> None:
+    """Raises unless a round of this optimizer and strategy can run on the state."""
+    if not isinstance(state, WorkerState):
+        raise TypeError(f"state must be made by init_state, got {type(state).__name__}")
+    check_params(state.params)
+    m = _leading_axis(state) if mesh is None else mesh.shape[WORKERS]
+    check_leading_axes("state", state, {"num_workers": m})
+    check_num_workers(strategy, m)
+    check_leading_axes(
+        "batches", batches, {"num_workers": m, "sync_period": sync_period}
+    )
+
+    for part, init in (("optimizer", optimizer.init), ("strategy", strategy.init)):
+        name = "opt_state" if part == "optimizer" else "strategy_state"
+        expected = jax.eval_shape(jax.vmap(init), state.params)
+        hint = f"pass the {part} that init_state got"
+        check_like(f"state.{name}", getattr(state, name), expected, hint)
+
+
+def _count_workers(mesh: Mesh | None, num_workers: int | None) -> int:
+    if mesh is None:
+        if num_workers is None:
+            raise ValueError("num_workers must be given where there is no mesh")
+        check_count("num_workers", num_workers)
+        return num_workers
+    if num_workers not in (None, mesh.shape[WORKERS]):
+        raise ValueError(
+            f"num_workers must be the size of the mesh axis {WORKERS!r}, "
+            f"{mesh.shape[WORKERS]}, got {num_workers}; leave it out"
+        )
+    return mesh.shape[WORKERS]
+
+
+def _leading_axis(state: WorkerState) -> int:
+    return state.round.shape[0] if state.round.ndim else 0

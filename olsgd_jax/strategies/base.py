@@ -1,0 +1,73 @@
+"""Strategy: how workers communicate, in four parts.
+
+Over a round, worker i goes from its start xᵢ to its end yᵢ in τ local steps.
+
+    init           what outlives a round
+    reduce_grads   at every local step: a worker's gradient becomes the one it uses
+    mean_of        which models the round's one mean is of: start, end or nothing
+    mix            the round's last line: start, end and mean become the next start
+
+A mean of the start shares no data with the local steps, so the two can overlap. A
+mean of the end has to wait for them.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from olsgd_jax.types import Grads, Mean, MeanOf, Params, StrategyState
+
+
+def keep_grads(grads: Grads, state: StrategyState, mean: Mean):
+    """Leaves every worker its own gradient."""
+    del mean
+    return grads, state
+
+
+def keep_end(start: Params, end: Params, mean: Params, state: StrategyState):
+    """Ends a round as the local steps left it."""
+    del start, mean
+    return end, state
+
+
+def consensus(mean: Params, state: StrategyState) -> Params:
+    """Takes the mean of the models for the virtual model."""
+    del state
+    return mean
+
+
+class Strategy(NamedTuple):
+    """How workers communicate. Built by functions such as `overlap_local_sgd`.
+
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import local_sgd
+    >>> strategy = local_sgd()
+    >>> strategy.mean_of
+    'end'
+    >>> start, end, mean = jnp.zeros(2), jnp.ones(2), jnp.full(2, 0.5)
+    >>> strategy.mix(start, end, mean, strategy.init(start))
+    (Array([0.5, 0.5], dtype=float32...), ())
+    """
+
+    name: str
+    mean_of: MeanOf
+    init: Callable[[Params], StrategyState]
+    mix: Callable[
+        [Params, Params, Params, StrategyState], tuple[Params, StrategyState]
+    ] = keep_end
+    reduce_grads: Callable[
+        [Grads, StrategyState, Mean], tuple[Grads, StrategyState]
+    ] = keep_grads
+    # Between rounds: the mean of the models -> the virtual model y, which mixing
+    # leaves where it is, so that gradients alone move it.
+    virtual: Callable[[Params, StrategyState], Params] = consensus
+    # m, where the equations contain it; None where any number of workers will do.
+    num_workers: int | None = None
+
+
+def check_num_workers(strategy: Strategy, num_workers: int) -> None:
+    """Raises if the strategy was built for another number of workers."""
+    if strategy.num_workers not in (None, num_workers):
+        raise ValueError(
+            f"{strategy.name} was built with num_workers={strategy.num_workers}, "
+            f"got {num_workers} workers; build it with num_workers={num_workers}"
+        )

@@ -1,0 +1,70 @@
+"""EASGD: workers and anchor are tied to each other by elastic bands.
+
+    xᵢ ← yᵢ − a (yᵢ − z)
+    z  ← z + a Σᵢ (yᵢ − z)         both from the old z, one pull each way
+
+The second line is z ← z + m a (meanᵢ yᵢ − z): the anchor covers the fraction m a, its
+moving rate, of its way to the mean. Above 1 it overshoots, and from 2 − a on it moves
+further away every round. With Nesterov momentum in the local optimizer this is
+EAMSGD.
+
+The mix keeps Σᵢ xᵢ + z, so its virtual model is y = (m meanᵢ xᵢ + z) / (m + 1).
+
+Reference: S. Zhang, A. Choromanska, Y. LeCun, "Deep learning with Elastic Averaging
+SGD", NeurIPS 2015, arXiv:1412.6651.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from olsgd_jax.checks import check_count, check_number
+from olsgd_jax.strategies.anchor import pull
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.types import Params
+
+
+class EasgdState(NamedTuple):
+    """What outlives a round; the same on every worker."""
+
+    anchor: Params  # z
+
+
+def easgd(moving_rate: float, num_workers: int) -> Strategy:
+    """Builds EASGD in its symmetric form.
+
+    Args:
+      moving_rate: m a in (0, 1], how far a mix moves the anchor to the mean of the
+        workers. Every worker is pulled back by a = moving_rate / num_workers.
+      num_workers: m.
+
+    >>> strategy = easgd(moving_rate=0.8, num_workers=2)
+    >>> start, end, mean = jnp.array(0.0), jnp.array(1.0), jnp.array(2.0)
+    >>> params, state = strategy.mix(start, end, mean, strategy.init(start))
+    >>> round(params.item(), 6), round(state.anchor.item(), 6)
+    (0.6, 1.6)
+    """
+    check_number("moving_rate", moving_rate, 0, 1, "(]")
+    check_count("num_workers", num_workers)
+
+    def init(params: Params) -> EasgdState:
+        # Copied: the round donates params and anchor, which may not share a buffer.
+        return EasgdState(jax.tree.map(jnp.copy, params))
+
+    def mix(start: Params, end: Params, mean: Params, state: EasgdState):
+        del start
+        params = pull(end, state.anchor, moving_rate / num_workers)
+        return params, EasgdState(pull(state.anchor, mean, moving_rate))
+
+    def virtual(mean: Params, state: EasgdState) -> Params:
+        return pull(mean, state.anchor, 1 / (num_workers + 1))
+
+    return Strategy(
+        name="easgd",
+        mean_of="end",
+        init=init,
+        mix=mix,
+        virtual=virtual,
+        num_workers=num_workers,
+    )

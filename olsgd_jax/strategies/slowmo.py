@@ -1,0 +1,94 @@
+"""SlowMo: Local SGD with a momentum across rounds.
+
+    v  ← β v + (x − meanᵢ yᵢ)      x the models' common start of the round
+    xᵢ ← x − s v
+
+The paper keeps v divided by the learning rate γ:
+
+    v  ← β v + (x − meanᵢ yᵢ) / γ
+    xᵢ ← x − s γ v
+
+which is the same at a constant rate, and what `learning_rate` asks for. Of the
+paper's three ways with the local optimizer's own momentum between rounds (keep it,
+reset it, average it) this is the first.
+
+Gradients alone move the virtual model y = x − s β / (1 − β) v.
+
+Reference: J. Wang, V. Tantia, N. Ballas, M. Rabbat, "SlowMo: Improving
+Communication-Efficient Distributed SGD with Slow Momentum", ICLR 2020,
+arXiv:1910.00643.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int
+
+from olsgd_jax.checks import check_number
+from olsgd_jax.strategies.base import Strategy, keep_grads
+from olsgd_jax.strategies.velocity import (
+    accelerate,
+    check_schedule,
+    count_step,
+    rate_at,
+    scale_by_rate,
+)
+from olsgd_jax.types import Params
+
+
+class SlowMoState(NamedTuple):
+    """What outlives a round; the same on every worker."""
+
+    velocity: Params  # v
+    num_steps: Int[Array, ""]  # k, local steps so far; counted for learning_rate only
+
+
+def slowmo(
+    momentum: float,
+    step_size: float = 1.0,
+    learning_rate: optax.Schedule | None = None,
+) -> Strategy:
+    """Builds SlowMo.
+
+    Args:
+      momentum: β in [0, 1). 0 with a step size of 1 is Local SGD.
+      step_size: s, above 0.
+      learning_rate: the optimizer's schedule, to keep the velocity divided by the
+        learning rate as the paper does; the two differ only while the rate changes.
+
+    >>> strategy = slowmo(momentum=0.5)
+    >>> start, end, mean = jnp.array(1.0), jnp.array(0.0), jnp.array(0.5)
+    >>> params, state = strategy.mix(start, end, mean, strategy.init(start))
+    >>> params, state = strategy.mix(params, end, mean, state)
+    >>> params.item(), state.velocity.item()
+    (0.25, 0.25)
+    """
+    check_number("momentum", momentum, 0, 1, "[)")
+    check_number("step_size", step_size, 0, float("inf"), "()")
+    check_schedule(learning_rate)
+
+    def init(params: Params) -> SlowMoState:
+        return SlowMoState(optax.tree.zeros_like(params), jnp.zeros((), jnp.int32))
+
+    def mix(start: Params, end: Params, mean: Params, state: SlowMoState):
+        del end
+        rate = rate_at(learning_rate, state.num_steps)
+        progress = optax.tree.sub(start, mean)
+        velocity, move = accelerate(state.velocity, progress, momentum, rate)
+        params = optax.tree.add_scale(start, -step_size, move)
+        return params, state._replace(velocity=velocity)
+
+    def virtual(mean: Params, state: SlowMoState) -> Params:
+        rate = rate_at(learning_rate, state.num_steps)
+        move = state.velocity if rate is None else scale_by_rate(rate, state.velocity)
+        return optax.tree.add_scale(mean, -step_size * momentum / (1 - momentum), move)
+
+    return Strategy(
+        name="slowmo",
+        mean_of="end",
+        init=init,
+        mix=mix,
+        reduce_grads=keep_grads if learning_rate is None else count_step,
+        virtual=virtual,
+    )

@@ -1,0 +1,31 @@
+"""Fully synchronous SGD: every local step uses the mean gradient of all workers.
+
+    gᵢ ← meanⱼ gⱼ        at every local step
+    xᵢ ← yᵢ              nothing is left to mix
+
+Reference: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1
+Hour", 2017, arXiv:1706.02677, for the form with an all-reduce.
+"""
+
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.types import Grads, Mean, StrategyState
+
+
+def sync_sgd() -> Strategy:
+    """Builds fully synchronous SGD.
+
+    >>> strategy = sync_sgd()
+    >>> grads, _ = strategy.reduce_grads(1.0, (), lambda own: (own + 3.0) / 2)
+    >>> grads
+    2.0
+    """
+
+    def reduce_grads(grads: Grads, state: StrategyState, mean: Mean):
+        return mean(grads), state
+
+    return Strategy(
+        name="sync_sgd",
+        mean_of="nothing",
+        init=lambda params: (),
+        reduce_grads=reduce_grads,
+    )

@@ -1,0 +1,81 @@
+"""Momentum across rounds, with the learning rate inside the velocity or outside.
+
+A round asks for a move (of the anchor, or of the models). Momentum makes it
+
+    v ← β v + move        then moves by v
+
+or, with the learning rate γ divided out, as in the published code of Overlap
+Local-SGD and in the SlowMo paper,
+
+    v ← β v + move / γ    then moves by γ v
+
+Both are the same at a constant rate. When a schedule cuts the rate, the second form
+cuts what is left of earlier rounds as well.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int
+
+from olsgd_jax.types import Grads, Mean, Params, StrategyState
+
+
+def accelerate(
+    velocity: Params, move: Params, momentum: float, rate: jax.Array | None
+) -> tuple[Params, Params]:
+    """Adds a round's move to the velocity.
+
+    Args:
+      velocity: v.
+      move: where the round wants to go.
+      momentum: β in [0, 1).
+      rate: γ, or None to keep it out of the velocity.
+
+    Returns:
+      The new velocity, and the move with momentum.
+
+    >>> v, move = accelerate(jnp.array(1.0), jnp.array(4.0), momentum=0.5, rate=None)
+    >>> v.item(), move.item()
+    (4.5, 4.5)
+    >>> rate = jnp.array(2.0)
+    >>> v, move = accelerate(jnp.array(1.0), jnp.array(4.0), momentum=0.5, rate=rate)
+    >>> v.item(), move.item()
+    (2.5, 5.0)
+    """
+    if rate is None:
+        velocity = optax.tree.add_scale(move, momentum, velocity)
+        return velocity, velocity
+    per_rate = scale_by_rate(1 / rate, move)
+    velocity = optax.tree.add_scale(per_rate, momentum, velocity)
+    return velocity, scale_by_rate(rate, velocity)
+
+
+def scale_by_rate(rate: jax.Array, tree: Params) -> Params:
+    """Multiplies a tree by a rate, in the dtype of each of its arrays."""
+    return jax.tree.map(lambda x: jnp.asarray(rate, jnp.result_type(x)) * x, tree)
+
+
+def rate_at(
+    learning_rate: optax.Schedule | None, num_steps: Int[Array, ""]
+) -> jax.Array | None:
+    """Gives the rate of the last of `num_steps` local steps."""
+    if learning_rate is None:
+        return None
+    return jnp.asarray(learning_rate(jnp.maximum(num_steps - 1, 0)))
+
+
+def count_step(grads: Grads, state: StrategyState, mean: Mean):
+    """Counts a local step, so that a mix can tell its learning rate."""
+    del mean
+    return grads, state._replace(num_steps=state.num_steps + 1)
+
+
+def check_schedule(learning_rate: optax.Schedule | None) -> None:
+    """Raises unless `learning_rate` is None or a function of the step."""
+    if learning_rate is not None and not callable(learning_rate):
+        raise TypeError(
+            "learning_rate must be the optimizer's schedule, a function of the step, "
+            f"got {learning_rate!r}; leave it out at a constant rate, where it makes "
+            "no difference"
+        )

@@ -1,0 +1,107 @@
+"""What is learned: how a model starts, and its loss. Flax becomes functions here."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key
+
+from olsgd_jax.types import ArrayTree, Batch, Loss, ModelState, Params
+
+
+class Task(NamedTuple):
+    """What is learned, as pure functions.
+
+    A loss of params and batch alone becomes a task by `Task.of_loss`.
+
+    >>> def loss(params, batch):
+    ...     return jnp.sum((params - batch) ** 2)
+    >>> task = Task.of_loss(loss, init=lambda key: jnp.zeros(3))
+    >>> params, model_state = task.init(jax.random.key(0))
+    >>> value, _ = task.loss(params, model_state, jnp.ones(3), jax.random.key(1))
+    >>> value.item()
+    3.0
+    """
+
+    init: Callable[[Key[Array, ""]], tuple[Params, ModelState]]
+    loss: Loss
+    # params, model_state, inputs -> outputs, for evaluation; None without outputs.
+    predict: Callable[[Params, ModelState, ArrayTree], jax.Array] | None = None
+
+    @staticmethod
+    def of_loss(
+        loss: Callable[[Params, Batch], Float[Array, ""]],
+        init: Callable[[Key[Array, ""]], Params],
+    ) -> "Task":
+        """Makes a task of a loss that has neither model state nor randomness."""
+
+        def full_loss(
+            params: Params, model_state: ModelState, batch: Batch, key: Key[Array, ""]
+        ):
+            del key
+            return loss(params, batch), model_state
+
+        return Task(lambda key: (init(key), ()), full_loss)
+
+
+def classification(
+    module: nn.Module,
+    inputs: jax.ShapeDtypeStruct,
+    augment: Callable[[Key[Array, ""], jax.Array], jax.Array] | None = None,
+) -> Task:
+    """Makes a task of a Flax module that maps inputs to one logit per class.
+
+    Batches are dicts with `inputs` and integer `labels`. The module's call takes
+    `train`; it may hold dropout (rng `dropout`) and variables beside `params`, which
+    become the model state.
+
+    Args:
+      module: a linen module.
+      inputs: shape and dtype of one batch of inputs, for the module's init.
+      augment: key, inputs -> inputs, applied when training.
+
+    >>> from olsgd_jax import MLP
+    >>> task = classification(MLP(8, num_classes=3), jax.ShapeDtypeStruct((1, 4), "f4"))
+    >>> params, model_state = task.init(jax.random.key(0))
+    >>> task.predict(params, model_state, jnp.zeros((5, 4))).shape
+    (5, 3)
+    """
+
+    def init(key: Key[Array, ""]) -> tuple[Params, ModelState]:
+        empty = jnp.zeros(inputs.shape, inputs.dtype)
+        variables = dict(module.init(key, empty, train=False))
+        return variables.pop("params"), variables
+
+    def loss(
+        params: Params, model_state: ModelState, batch: Batch, key: Key[Array, ""]
+    ):
+        augment_key, dropout_key = jax.random.split(key)
+        x = batch["inputs"]
+        logits, model_state = module.apply(
+            {"params": params, **model_state},
+            x if augment is None else augment(augment_key, x),
+            train=True,
+            rngs={"dropout": dropout_key},
+            mutable=list(model_state),
+        )
+        return cross_entropy(logits, batch["labels"]), dict(model_state)
+
+    def predict(params: Params, model_state: ModelState, x: ArrayTree) -> jax.Array:
+        logits = module.apply({"params": params, **model_state}, x, train=False)
+        return jnp.asarray(logits)
+
+    return Task(init, loss, predict)
+
+
+def cross_entropy(
+    logits: Float[Array, "batch classes"], labels: Int[Array, " batch"]
+) -> Float[Array, ""]:
+    """Averages the cross-entropy of a batch.
+
+    >>> cross_entropy(jnp.zeros((2, 4)), jnp.array([0, 3])).round(4).item()
+    1.386...
+    """
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()

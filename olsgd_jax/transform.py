@@ -1,0 +1,120 @@
+"""The optax face: a strategy and an optimizer as one gradient transformation.
+
+The caller owns the loop and calls `update` once per local step, inside `pmap`,
+`shard_map` or `vmap` over a named axis. Step k of a round of τ:
+
+    k = 0        the round's start x is what the caller's params are now
+    every k      hands back u = optimizer(reduce_grads(g)), for the caller to add
+    k = τ − 1    hands back mix(x, y, mean of x or y) − params instead, y = params + u
+
+This is the round's trajectory, step for step.
+"""
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Int
+
+from olsgd_jax.checks import check_count, check_params
+from olsgd_jax.strategies.base import Strategy, check_num_workers
+from olsgd_jax.types import Grads, OptState, Params, StrategyState
+from olsgd_jax.workers import WORKERS, worker_mean
+
+
+class DistributedState(NamedTuple):
+    """What one worker carries from step to step."""
+
+    opt_state: OptState
+    strategy_state: StrategyState
+    start: Params  # x, as the round began; () where nothing is averaged
+    step: Int[Array, "*workers"]  # k in [0, τ), local steps of this round so far
+
+
+def distribute(
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    sync_period: int,
+    axis_name: Hashable = WORKERS,
+) -> optax.GradientTransformationExtraArgs:
+    """Makes one optax transformation of an optimizer and a strategy.
+
+    Use it in place of the optimizer, and hand it every worker's own gradients: it does
+    all averaging itself. Every worker needs its own params and optimizer state, as
+    `pmap` gives them (under `shard_map`, with `PartitionSpec("workers")`).
+
+    Args:
+      optimizer: any optax optimizer.
+      strategy: how workers communicate.
+      sync_period: τ, local steps in a round.
+      axis_name: the mapped axis along which the workers lie, as named in the caller's
+        `pmap` or mesh.
+
+    >>> from olsgd_jax import local_sgd, to_workers
+    >>> tx = distribute(optax.sgd(0.5), local_sgd(), sync_period=2)
+    >>> def train_step(params, opt_state, target):
+    ...     updates, opt_state = tx.update(params - target, opt_state, params)
+    ...     return optax.apply_updates(params, updates), opt_state
+    >>> params, opt_state = to_workers((jnp.zeros(()), tx.init(jnp.zeros(()))), 2)
+    >>> for _ in range(2):
+    ...     params, opt_state = jax.vmap(train_step, axis_name="workers")(
+    ...         params, opt_state, jnp.array([4.0, 8.0])
+    ...     )
+    ...     print(params)
+    [2. 4.]
+    [4.5 4.5]
+    """
+    check_count("sync_period", sync_period)
+    inner = optax.with_extra_args_support(optimizer)
+    averages = strategy.mean_of != "nothing"
+
+    def mean(tree: Params) -> Params:
+        return worker_mean(tree, axis_name)
+
+    def init(params: Params) -> DistributedState:
+        check_params(params)
+        # Copied: a caller who donates params and state may not share their buffers.
+        start = jax.tree.map(jnp.copy, params) if averages else ()
+        step = jnp.zeros((), jnp.int32)
+        return DistributedState(inner.init(params), strategy.init(params), start, step)
+
+    def update(
+        updates: Grads, state: OptState, params: Params | None = None, **extra
+    ) -> tuple[Grads, OptState]:
+        if params is None:
+            raise ValueError(
+                "params must be passed to update: tx.update(grads, state, params)"
+            )
+        if not isinstance(state, DistributedState):
+            raise TypeError(
+                "state must be made by this transformation's init, "
+                f"got {type(state).__name__}"
+            )
+        check_num_workers(strategy, lax.axis_size(axis_name))
+        grads, strategy_state = strategy.reduce_grads(
+            updates, state.strategy_state, mean
+        )
+        updates, opt_state = inner.update(grads, state.opt_state, params, **extra)
+        if not averages:
+            return updates, state._replace(
+                opt_state=opt_state, strategy_state=strategy_state
+            )
+        start = optax.tree.where(state.step == 0, params, state.start)
+        step = (state.step + 1) % sync_period
+
+        def mix(updates: Grads, state: StrategyState) -> tuple[Grads, StrategyState]:
+            end = optax.apply_updates(params, updates)
+            models = mean(start if strategy.mean_of == "start" else end)
+            mixed, state = strategy.mix(start, end, models, state)
+            return optax.tree.sub(mixed, params), state
+
+        # All workers count alike, so all of them take the branch with the mean.
+        updates, strategy_state = lax.cond(
+            step == 0, mix, lambda *same: same, updates, strategy_state
+        )
+        return updates, DistributedState(opt_state, strategy_state, start, step)
+
+    return optax.GradientTransformationExtraArgs(init, update)

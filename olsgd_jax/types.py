@@ -1,0 +1,48 @@
+"""Names for the trees that flow through the library, each with a line of meaning."""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from jaxtyping import Array, Float, Key
+
+Params: TypeAlias = Any
+"""A tree of floating-point arrays: one model's trained variables."""
+
+Grads: TypeAlias = Any
+"""A tree like `Params`: the gradient of a loss, or an update to be added."""
+
+ModelState: TypeAlias = Any
+"""A tree of the variables that a model keeps but does not train; may be empty."""
+
+OptState: TypeAlias = Any
+"""What an optax optimizer keeps between steps."""
+
+StrategyState: TypeAlias = Any
+"""What a strategy keeps between steps and rounds."""
+
+Batch: TypeAlias = Any
+"""A tree of arrays that a loss understands."""
+
+ArrayTree: TypeAlias = Any
+"""A tree of arrays of any kind."""
+
+Loss: TypeAlias = Callable[
+    [Params, ModelState, Batch, Key[Array, ""]],
+    tuple[Float[Array, ""], ModelState],
+]
+"""params, model_state, batch, key -> loss, new model_state; pure, for one worker."""
+
+Mean: TypeAlias = Callable[[ArrayTree], ArrayTree]
+"""Averages a tree over all workers."""
+
+MeanOf: TypeAlias = Literal["start", "end", "nothing"]
+"""Which of a round's models its one mean is of."""
+
+Device: TypeAlias = Any
+"""One of `jax.devices()`."""
+
+Mapping: TypeAlias = Literal["vmap", "pmap", "shard_map"]
+"""What a worker is: a lane on one device, a pmap device, or a place on a mesh."""
+
+ModelStatePolicy: TypeAlias = Literal["local", "averaged"]
+"""Whether `ModelState` stays with its worker or is averaged with the models."""
