@@ -3,6 +3,7 @@
 from olsgd_jax.drivers.make_round import make_round as make_round
 from olsgd_jax.local import WorkerState as WorkerState
 from olsgd_jax.models.mlp import MLP as MLP
+from olsgd_jax.payload import payload_bytes as payload_bytes
 from olsgd_jax.round import RoundRecord as RoundRecord
 from olsgd_jax.round import make_worker_round as make_worker_round
 from olsgd_jax.state import init_state as init_state

@@ -28,7 +28,14 @@ from olsgd_jax.types import (
 
 
 class WorkerState(NamedTuple):
-    """What one worker carries from round to round."""
+    """What one worker carries from round to round; made by `init_state`.
+
+    >>> import jax.numpy as jnp, optax
+    >>> from olsgd_jax import init_state, local_sgd
+    >>> state = init_state(jnp.zeros(3), optax.sgd(0.1), local_sgd(), num_workers=4)
+    >>> state.params.shape, state.round.tolist()
+    ((4, 3), [0, 0, 0, 0])
+    """
 
     params: Params  # xᵢ
     model_state: ModelState

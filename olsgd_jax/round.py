@@ -21,7 +21,13 @@ from olsgd_jax.workers import worker_mean
 
 
 class RoundRecord(NamedTuple):
-    """What is measured of one round."""
+    """What is measured of one round.
+
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import RoundRecord
+    >>> RoundRecord(loss=jnp.ones((4, 8))).loss.shape  # (worker, local step)
+    (4, 8)
+    """
 
     loss: Float[Array, "*workers steps"]  # of every local step, before its update
 
@@ -53,8 +59,8 @@ def make_worker_round(
     Returns:
       A function of a worker's state and its batches (leading axis: local step).
 
-    >>> import jax.numpy as jnp
-    >>> from olsgd_jax import Task, init_state, local_sgd
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from olsgd_jax import Task, init_state, local_sgd, make_worker_round
     >>> task = Task.of_loss(lambda x, c: (x - c) ** 2 / 2, lambda key: jnp.zeros(()))
     >>> state = init_state(
     ...     jnp.zeros(()), optax.sgd(0.5), local_sgd(), num_workers=2

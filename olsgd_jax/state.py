@@ -24,7 +24,7 @@ def init_state(
     *,
     mesh: Mesh | None = None,
     num_workers: int | None = None,
-    model_state: ModelState = (),
+    model_state: ModelState | None = None,
     seed: int = 0,
 ) -> WorkerState:
     """Starts all workers from the same model.
@@ -36,13 +36,14 @@ def init_state(
       mesh: where the workers are, as `worker_mesh` makes it; None for lanes of one
         device.
       num_workers: m; needed without a mesh.
-      model_state: variables beside params, such as batch statistics.
+      model_state: variables beside params, such as batch statistics; none by default.
       seed: of every worker's randomness.
 
     Returns:
       One tree with a leading worker axis on every array, sharded over the mesh.
 
-    >>> from olsgd_jax import overlap_local_sgd
+    >>> import jax.numpy as jnp, optax
+    >>> from olsgd_jax import init_state, overlap_local_sgd
     >>> strategy = overlap_local_sgd(pullback=0.6)
     >>> state = init_state(
     ...     {"w": jnp.zeros((2, 3))}, optax.adam(1e-3), strategy, num_workers=4
@@ -60,13 +61,12 @@ def init_state(
         zero = jnp.zeros((), jnp.int32)
         return WorkerState(params, model_state, opt_state, strategy_state, key, zero)
 
-    def init_all(params: Params, model_state: ModelState) -> WorkerState:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(
-            jax.random.key(seed), jnp.arange(m)
-        )
-        return jax.vmap(init_worker)(to_workers((params, model_state), m), keys)
+    def init_all(models: tuple[Params, ModelState], keys: jax.Array) -> WorkerState:
+        return jax.vmap(init_worker)(to_workers(models, m), keys)
 
-    return jax.jit(init_all, out_shardings=worker_sharding(mesh))(params, model_state)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(m))
+    init = jax.jit(init_all, out_shardings=worker_sharding(mesh))
+    return init((params, {} if model_state is None else model_state), keys)
 
 
 def check_state(

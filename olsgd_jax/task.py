@@ -17,6 +17,8 @@ class Task(NamedTuple):
 
     A loss of params and batch alone becomes a task by `Task.of_loss`.
 
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import Task
     >>> def loss(params, batch):
     ...     return jnp.sum((params - batch) ** 2)
     >>> task = Task.of_loss(loss, init=lambda key: jnp.zeros(3))
@@ -63,7 +65,8 @@ def classification(
       inputs: shape and dtype of one batch of inputs, for the module's init.
       augment: key, inputs -> inputs, applied when training.
 
-    >>> from olsgd_jax import MLP
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import MLP, classification
     >>> task = classification(MLP(8, num_classes=3), jax.ShapeDtypeStruct((1, 4), "f4"))
     >>> params, model_state = task.init(jax.random.key(0))
     >>> task.predict(params, model_state, jnp.zeros((5, 4))).shape

@@ -53,7 +53,8 @@ def distribute(
       axis_name: the mapped axis along which the workers lie, as named in the caller's
         `pmap` or mesh.
 
-    >>> from olsgd_jax import local_sgd, to_workers
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from olsgd_jax import distribute, local_sgd, to_workers
     >>> tx = distribute(optax.sgd(0.5), local_sgd(), sync_period=2)
     >>> def train_step(params, opt_state, target):
     ...     updates, opt_state = tx.update(params - target, opt_state, params)
@@ -93,7 +94,7 @@ def distribute(
                 "state must be made by this transformation's init, "
                 f"got {type(state).__name__}"
             )
-        check_num_workers(strategy, lax.axis_size(axis_name))
+        check_num_workers(strategy, _axis_size(axis_name))
         grads, strategy_state = strategy.reduce_grads(
             updates, state.strategy_state, mean
         )
@@ -118,3 +119,13 @@ def distribute(
         return updates, DistributedState(opt_state, strategy_state, start, step)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _axis_size(axis_name: Hashable) -> int:
+    try:
+        return lax.axis_size(axis_name)
+    except NameError as error:
+        raise ValueError(
+            "update must run under pmap, shard_map or vmap over an axis "
+            f"{axis_name!r}; name the axis of your own mapping with axis_name"
+        ) from error

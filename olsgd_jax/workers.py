@@ -30,6 +30,8 @@ def worker_mean(tree: ArrayTree, axis_name: Hashable = WORKERS) -> ArrayTree:
     Returns:
       The mean, the same on every worker.
 
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import worker_mean
     >>> jax.vmap(worker_mean, axis_name="workers")(jnp.array([1.0, 2.0, 6.0]))
     Array([3., 3., 3.], dtype=float32)
     """
@@ -49,6 +51,7 @@ def worker_mesh(num_workers: int, devices: Sequence[Device] | None = None) -> Me
       num_workers: m, at most the number of devices.
       devices: the devices to take them from; all devices of all hosts by default.
 
+    >>> from olsgd_jax import worker_mesh
     >>> dict(worker_mesh(1).shape)
     {'workers': 1}
     """
@@ -81,6 +84,8 @@ def on_workers(
     Returns:
       A function of the same trees with a leading worker axis on every array.
 
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import on_workers, worker_mean
     >>> def distance_to_mean(x):
     ...     return x - worker_mean(x)
     >>> on_workers(distance_to_mean)(jnp.array([1.0, 2.0, 6.0]))
@@ -124,6 +129,8 @@ def to_workers(
     Returns:
       The tree with a leading worker axis, sharded over the mesh.
 
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import to_workers
     >>> to_workers({"w": jnp.array([1.0, 2.0])}, num_workers=3)["w"].shape
     (3, 2)
     """

@@ -44,8 +44,8 @@ def make_round(
       it; it is donated, so use the one returned. Batches have leading axes (worker,
       local step).
 
-    >>> import jax.numpy as jnp
-    >>> from olsgd_jax import Task, init_state, overlap_local_sgd
+    >>> import jax.numpy as jnp, optax
+    >>> from olsgd_jax import Task, init_state, make_round, overlap_local_sgd
     >>> task = Task.of_loss(lambda x, c: (x - c) ** 2 / 2, lambda key: jnp.zeros(()))
     >>> optimizer, strategy = optax.sgd(0.5), overlap_local_sgd(pullback=0.5)
     >>> overlap_round = make_round(task, optimizer, strategy, sync_period=1)

@@ -19,6 +19,7 @@ from olsgd_jax.types import Params, StrategyState
 def cocod_sgd() -> Strategy:
     """Builds CoCoD-SGD.
 
+    >>> from olsgd_jax import cocod_sgd
     >>> strategy = cocod_sgd()
     >>> strategy.mix(1.0, 1.5, 3.0, ())
     (3.5, ())

@@ -39,14 +39,23 @@ def easgd(moving_rate: float, num_workers: int) -> Strategy:
         workers. Every worker is pulled back by a = moving_rate / num_workers.
       num_workers: m.
 
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import easgd
     >>> strategy = easgd(moving_rate=0.8, num_workers=2)
     >>> start, end, mean = jnp.array(0.0), jnp.array(1.0), jnp.array(2.0)
     >>> params, state = strategy.mix(start, end, mean, strategy.init(start))
     >>> round(params.item(), 6), round(state.anchor.item(), 6)
     (0.6, 1.6)
     """
-    check_number("moving_rate", moving_rate, 0, 1, "(]")
     check_count("num_workers", num_workers)
+    check_number("moving_rate", moving_rate, 0, float("inf"), "()")
+    if moving_rate > 1:
+        diverges = moving_rate + moving_rate / num_workers >= 2
+        raise ValueError(
+            f"moving_rate must be at most 1, got {moving_rate}: the anchor would "
+            f"overshoot the mean of the workers{' and diverge' if diverges else ''}; "
+            "it is num_workers times the pullback of one worker"
+        )
 
     def init(params: Params) -> EasgdState:
         # Copied: the round donates params and anchor, which may not share a buffer.

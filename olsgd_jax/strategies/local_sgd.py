@@ -16,6 +16,7 @@ from olsgd_jax.types import Params, StrategyState
 def local_sgd() -> Strategy:
     """Builds Local SGD.
 
+    >>> from olsgd_jax import local_sgd
     >>> strategy = local_sgd()
     >>> strategy.mix(0.0, 1.0, 3.0, ())
     (3.0, ())

@@ -25,5 +25,5 @@ def orthogonalise(x: Float[Array, "rows rank"]) -> Float[Array, "rows rank"]:
     True
     """
     # Half precisions have no decomposition.
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
     return jnp.linalg.qr(wide)[0].astype(x.dtype)

@@ -30,14 +30,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
 
 from olsgd_jax.checks import check_number
 from olsgd_jax.strategies.anchor import pull
 from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.strategies.velocity import (
+    StepCount,
     accelerate,
     check_schedule,
+    count_from_zero,
     count_step,
     rate_at,
 )
@@ -49,8 +50,8 @@ class OverlapState(NamedTuple):
 
     anchor: Params  # z
     velocity: Params  # v, or v / γ where learning_rate is given
-    num_steps: Int[Array, ""]  # k, local steps so far; counted for learning_rate only
-    start_step: Int[Array, ""]  # k as the round began
+    num_steps: StepCount  # k, local steps so far
+    start_step: StepCount  # k as the round began
 
 
 def overlap_local_sgd(
@@ -69,6 +70,8 @@ def overlap_local_sgd(
         learning rate as the authors' published code does; by default it is kept as
         the paper writes it. The two differ only while the rate changes.
 
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import overlap_local_sgd
     >>> strategy = overlap_local_sgd(pullback=0.5)
     >>> start, end, mean = jnp.array(0.0), jnp.array(1.0), jnp.array(3.0)
     >>> params, state = strategy.mix(start, end, mean, strategy.init(start))
@@ -82,8 +85,9 @@ def overlap_local_sgd(
     def init(params: Params) -> OverlapState:
         # Copied: the round donates params and anchor, which may not share a buffer.
         anchor = jax.tree.map(jnp.copy, params)
-        zero = jnp.zeros((), jnp.int32)
-        return OverlapState(anchor, optax.tree.zeros_like(params), zero, zero)
+        velocity = optax.tree.zeros_like(params)
+        steps = [count_from_zero(learning_rate) for _ in range(2)]
+        return OverlapState(anchor, velocity, *steps)
 
     def move_anchor(mean: Params, state: OverlapState) -> tuple[Params, Params, Params]:
         gap = optax.tree.sub(mean, state.anchor)

@@ -47,6 +47,7 @@ def powersgd(rank: int, seed: int = 0) -> Strategy:
       seed: of the Q that the first step starts from.
 
     >>> import jax.numpy as jnp
+    >>> from olsgd_jax import powersgd
     >>> strategy = powersgd(rank=1)
     >>> grads = {"w": jnp.outer(jnp.arange(3.0), jnp.ones(2)), "b": jnp.ones(2)}
     >>> state = strategy.init(grads)

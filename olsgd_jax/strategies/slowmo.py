@@ -21,15 +21,15 @@ arXiv:1910.00643.
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
 
 from olsgd_jax.checks import check_number
 from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.strategies.velocity import (
+    StepCount,
     accelerate,
     check_schedule,
+    count_from_zero,
     count_step,
     rate_at,
     scale_by_rate,
@@ -41,7 +41,7 @@ class SlowMoState(NamedTuple):
     """What outlives a round; the same on every worker."""
 
     velocity: Params  # v
-    num_steps: Int[Array, ""]  # k, local steps so far; counted for learning_rate only
+    num_steps: StepCount  # k, local steps so far
 
 
 def slowmo(
@@ -57,6 +57,8 @@ def slowmo(
       learning_rate: the optimizer's schedule, to keep the velocity divided by the
         learning rate as the paper does; the two differ only while the rate changes.
 
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import slowmo
     >>> strategy = slowmo(momentum=0.5)
     >>> start, end, mean = jnp.array(1.0), jnp.array(0.0), jnp.array(0.5)
     >>> params, state = strategy.mix(start, end, mean, strategy.init(start))
@@ -69,7 +71,9 @@ def slowmo(
     check_schedule(learning_rate)
 
     def init(params: Params) -> SlowMoState:
-        return SlowMoState(optax.tree.zeros_like(params), jnp.zeros((), jnp.int32))
+        return SlowMoState(
+            optax.tree.zeros_like(params), count_from_zero(learning_rate)
+        )
 
     def mix(start: Params, end: Params, mean: Params, state: SlowMoState):
         del end

@@ -14,6 +14,7 @@ from olsgd_jax.types import Grads, Mean, StrategyState
 def sync_sgd() -> Strategy:
     """Builds fully synchronous SGD.
 
+    >>> from olsgd_jax import sync_sgd
     >>> strategy = sync_sgd()
     >>> grads, _ = strategy.reduce_grads(1.0, (), lambda own: (own + 3.0) / 2)
     >>> grads

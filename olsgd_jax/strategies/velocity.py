@@ -13,6 +13,8 @@ Both are the same at a constant rate. When a schedule cuts the rate, the second 
 cuts what is left of earlier rounds as well.
 """
 
+from typing import TypeAlias
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -56,11 +58,20 @@ def scale_by_rate(rate: jax.Array, tree: Params) -> Params:
     return jax.tree.map(lambda x: jnp.asarray(rate, jnp.result_type(x)) * x, tree)
 
 
+StepCount: TypeAlias = Int[Array, ""] | tuple[()]
+"""Local steps so far, or () where no schedule needs them."""
+
+
+def count_from_zero(learning_rate: optax.Schedule | None) -> StepCount:
+    """Starts to count local steps, if there is a schedule to use them."""
+    return () if learning_rate is None else jnp.zeros((), jnp.int32)
+
+
 def rate_at(
-    learning_rate: optax.Schedule | None, num_steps: Int[Array, ""]
+    learning_rate: optax.Schedule | None, num_steps: StepCount
 ) -> jax.Array | None:
     """Gives the rate of the last of `num_steps` local steps."""
-    if learning_rate is None:
+    if learning_rate is None or isinstance(num_steps, tuple):
         return None
     return jnp.asarray(learning_rate(jnp.maximum(num_steps - 1, 0)))
 
@@ -71,7 +82,7 @@ def count_step(grads: Grads, state: StrategyState, mean: Mean):
     return grads, state._replace(num_steps=state.num_steps + 1)
 
 
-def check_schedule(learning_rate: optax.Schedule | None) -> None:
+def check_schedule(learning_rate: object) -> None:
     """Raises unless `learning_rate` is None or a function of the step."""
     if learning_rate is not None and not callable(learning_rate):
         raise TypeError(

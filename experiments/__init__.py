@@ -1,0 +1,1 @@
+"""Scripts that each answer one question with the library."""

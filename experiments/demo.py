@@ -1,0 +1,113 @@
+"""Question: what does talking less, and later, cost on handwritten digits?
+
+Run:     python -m experiments.demo --out out/demo
+Cost:    (minutes, measured, on which machine)
+Answer:  (one sentence with the measured numbers, and the report they stand in)
+"""
+
+import argparse
+import pathlib
+from collections.abc import Iterable, Iterator
+
+import jax
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column, Table
+
+from experiments.report import cells, heads, write_report
+from olsgd_jax import Config, Record, read_records, train, write_records
+
+NUM_WORKERS = 4
+FIELDS = ("test_accuracy", "train_loss", "spread", "bytes_per_step", "seconds")
+STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd")
+
+
+def runs(num_rounds: int, seed: int) -> dict[str, Config]:
+    """Names the runs: the same local steps on the same examples, mixed in three ways.
+
+    Synchronous SGD averages at every local step; its rounds only say when to look.
+    """
+    return {
+        strategy: Config(
+            strategy=strategy,
+            num_workers=NUM_WORKERS,
+            sync_period=4,
+            num_rounds=num_rounds,
+            evaluate_every=5,
+            seed=seed,
+        )
+        for strategy in STRATEGIES
+    }
+
+
+def run(out: pathlib.Path, configs: dict[str, Config], console: Console) -> None:
+    """Trains, writes records and report, and prints a table."""
+    files = [out / f"{name}.jsonl" for name in configs]
+    with _progress(console) as progress:
+        for file, (name, config) in zip(files, configs.items(), strict=True):
+            task = progress.add_task(name, total=config.num_rounds, shown="compiling")
+            write_records(file, config, _shown(train(config), progress, task))
+
+    columns = [Column(head, justify="right") for head in heads(FIELDS)]
+    table = Table(Column("Run", no_wrap=True), *columns, title="After the last round")
+    for file in files:
+        table.add_row(file.stem, *cells(read_records(file).records[-1], FIELDS))
+    console.print(table)
+    report = out / "report.html"
+    title = f"Handwritten digits, {NUM_WORKERS} workers, {len(configs)} strategies"
+    write_report(report, files, title)
+    console.print(f"Report: {report.resolve()}", soft_wrap=True, markup=False)
+
+
+def _shown(
+    records: Iterable[Record], progress: Progress, task: TaskID
+) -> Iterator[Record]:
+    """Passes records on, and shows each on its way."""
+    for record in records:
+        rate = record.examples / record.seconds / 1000
+        shown = (
+            f"{rate:,.0f}k examples/s  loss {record.train_loss:.3f}  "
+            f"accuracy {record.test_accuracy:.1%}"
+        )
+        progress.update(task, completed=record.round, shown=shown)
+        yield record
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=10),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[shown]}"),
+        console=console,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=pathlib.Path("out/demo"), help="directory"
+    )
+    parser.add_argument("--rounds", type=int, default=150, help="rounds of each run")
+    parser.add_argument("--seed", type=int, default=0, help="of all randomness")
+    args = parser.parse_args()
+    try:
+        configs = runs(args.rounds, args.seed)
+    except ValueError as error:
+        parser.error(str(error))
+    # Before anything asks for a device: afterwards their number is fixed.
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", NUM_WORKERS)
+    run(args.out, configs, Console())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Question: does a worker cost more when there are many of them on one device?
+
+Run:     python -m experiments.lanes
+Cost:    under a minute on 2 CPU cores
+Answer:  see the table in README.md
+"""
+
+import argparse
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import optax
+from rich.console import Console
+from rich.table import Table
+
+from olsgd_jax import MLP, classification, init_state, make_round, overlap_local_sgd
+
+NUM_WORKERS = (1, 10, 100, 1000)
+SYNC_PERIOD, BATCH_SIZE, WIDTH = 4, 32, 32
+
+
+def make_runner(num_workers: int):
+    """Gives a function that runs one round of so many lanes, and waits for it."""
+    task = classification(
+        MLP(WIDTH, num_classes=10), jax.ShapeDtypeStruct((1, 64), jnp.float32)
+    )
+    params, _ = task.init(jax.random.key(0))
+    optimizer = optax.sgd(0.05, momentum=0.9, nesterov=True)
+    strategy = overlap_local_sgd(pullback=0.6, anchor_momentum=0.7)
+    overlap_round = make_round(task, optimizer, strategy, sync_period=SYNC_PERIOD)
+    state = init_state(params, optimizer, strategy, num_workers=num_workers)
+    shape = (num_workers, SYNC_PERIOD, BATCH_SIZE)
+    batches = {
+        "inputs": jax.random.normal(jax.random.key(1), (*shape, 64)),
+        "labels": jax.random.randint(jax.random.key(2), shape, 0, 10),
+    }
+
+    def run() -> None:
+        nonlocal state
+        state, record = overlap_round(state, batches)
+        jax.block_until_ready((state, record))
+
+    return run
+
+
+def main(repetitions: int) -> dict[int, float]:
+    runners = {m: make_runner(m) for m in NUM_WORKERS}
+    for run in runners.values():
+        run()  # compiles
+    seconds = {m: [] for m in NUM_WORKERS}
+    for _ in range(repetitions):  # interleaved, as the machine's speed wanders
+        for m, run in runners.items():
+            start = time.perf_counter()
+            run()
+            seconds[m].append(time.perf_counter() - start)
+    per_worker = {m: statistics.median(times) / m for m, times in seconds.items()}
+    table = Table(title=f"One round of {SYNC_PERIOD} local steps, workers as lanes")
+    for column in ("workers", "round, ms", "per worker, µs", "against 10 workers"):
+        table.add_column(column, justify="right")
+    for m, value in per_worker.items():
+        ratio = value / per_worker[10]
+        table.add_row(
+            f"{m}", f"{value * m * 1e3:.2f}", f"{value * 1e6:.0f}", f"{ratio:.2f}"
+        )
+    Console().print(table)
+    return per_worker
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=31)
+    main(parser.parse_args().repetitions)

@@ -1,0 +1,1 @@
+"""From a data set's name to every worker's batches."""

@@ -1,0 +1,22 @@
+"""Sixteen CPU devices, float64, strict promotion, checked annotations."""
+
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+import tests.typecheck  # noqa: F401  the hook below finds it by name
+
+jax.config.update("jax_num_cpu_devices", 16)
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+install_import_hook("olsgd_jax", "tests.typecheck.check")
+
+from olsgd_jax import worker_mesh  # noqa: E402  behind the hook
+
+
+@pytest.fixture(params=["lanes", "devices"])
+def mesh(request):
+    """Four workers: once as lanes of one device, once as a device each."""
+    return None if request.param == "lanes" else worker_mesh(4)

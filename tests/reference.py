@@ -1,0 +1,148 @@
+"""Each algorithm as plain NumPy loops, straight from its paper.
+
+Rows of X are the workers' models, flat. A loop yields (X, z) after every local step k:
+the models that step k + 1 starts from, and the anchor that workers were last pulled to
+(None without one).
+"""
+
+import numpy as np
+
+
+class Problem:
+    """Worker i at step k minimises ½ (x − c[i, k])ᵀ diag(h) (x − c[i, k])."""
+
+    def __init__(self, num_workers, num_steps, optimizer, size, seed=0):
+        rng = np.random.default_rng(seed)
+        self.curvature = rng.uniform(0.5, 2.0, size)
+        self.centres = rng.normal(size=(num_workers, num_steps, size))
+        self.start = rng.normal(size=size)
+        self.num_workers, self.num_steps = num_workers, num_steps
+        self.optimizer = optimizer
+
+    def models(self):
+        return np.tile(self.start, (self.num_workers, 1))
+
+    def losses(self, X, k):
+        return 0.5 * ((X - self.centres[:, k]) ** 2 * self.curvature).sum(axis=1)
+
+    def grads(self, X, k):
+        return self.curvature * (X - self.centres[:, k])
+
+    def local_step(self, X, k):
+        return self.optimizer(X, self.grads(X, k), k)
+
+
+def sgd(rate):
+    return lambda X, G, k: X - rate(k) * G
+
+
+def nesterov(rate, momentum, weight_decay):
+    trace = 0.0
+
+    def step(X, G, k):
+        nonlocal trace
+        G = G + weight_decay * X
+        trace = momentum * trace + G
+        return X - rate(k) * (G + momentum * trace)
+
+    return step
+
+
+def adamw(rate, weight_decay, b1=0.9, b2=0.999, eps=1e-8):
+    mu = nu = 0.0
+
+    def step(X, G, k):
+        nonlocal mu, nu
+        mu = b1 * mu + (1 - b1) * G
+        nu = b2 * nu + (1 - b2) * G**2
+        mu_hat, nu_hat = mu / (1 - b1 ** (k + 1)), nu / (1 - b2 ** (k + 1))
+        return X - rate(k) * (mu_hat / (np.sqrt(nu_hat) + eps) + weight_decay * X)
+
+    return step
+
+
+def sync_sgd(problem, tau):
+    X = problem.models()
+    for k in range(problem.num_steps):
+        G = np.tile(problem.grads(X, k).mean(axis=0), (problem.num_workers, 1))
+        X = problem.optimizer(X, G, k)
+        yield X, None
+
+
+def local_sgd(problem, tau):
+    X = problem.models()
+    for k in range(problem.num_steps):
+        X = problem.local_step(X, k)
+        if (k + 1) % tau == 0:
+            X = np.tile(X.mean(axis=0), (problem.num_workers, 1))
+        yield X, None
+
+
+def slowmo(problem, tau, beta, s, rate=lambda k: 1.0):
+    X = problem.models()
+    x, v = X[0], 0.0
+    for k in range(problem.num_steps):
+        X = problem.local_step(X, k)
+        if (k + 1) % tau == 0:
+            v = beta * v + (x - X.mean(axis=0)) / rate(k)
+            x = x - s * rate(k) * v
+            X = np.tile(x, (problem.num_workers, 1))
+        yield X, None
+
+
+def easgd(problem, tau, moving_rate):
+    X, z = problem.models(), problem.start
+    a = moving_rate / problem.num_workers
+    for k in range(problem.num_steps):
+        X = problem.local_step(X, k)
+        if (k + 1) % tau == 0:
+            X, z = X - a * (X - z), z + a * (X - z).sum(axis=0)
+        yield X, z
+
+
+def cocod_sgd(problem, tau):
+    X = start = problem.models()
+    for k in range(problem.num_steps):
+        X = problem.local_step(X, k)
+        if (k + 1) % tau == 0:
+            X = start = start.mean(axis=0) + (X - start)
+        yield X, None
+
+
+def overlap_local_sgd(problem, tau, alpha, beta, rate=lambda k: 1.0):
+    X, z, v = problem.models(), problem.start, 0.0
+    pulled_to = z
+    for k in range(problem.num_steps):
+        X = problem.local_step(X, k)
+        if (k + 1) % tau == 0:
+            X, pulled_to = X - alpha * (X - z), z
+            v = beta * v + (X.mean(axis=0) - z) / rate(k)
+            z = z + rate(k) * v
+        yield X, pulled_to
+
+
+def powersgd(problem, tau, rank, shape, q):
+    """The last rows × columns entries of a model are its one matrix."""
+    rows, columns = shape
+    X, E = problem.models(), np.zeros((problem.num_workers, rows, columns))
+    for k in range(problem.num_steps):
+        G = problem.grads(X, k)
+        vector = G[:, : -rows * columns].mean(axis=0)
+        M = G[:, -rows * columns :].reshape(-1, rows, columns) + E
+        p = gram_schmidt((M @ q).mean(axis=0))
+        Q = M.transpose(0, 2, 1) @ p
+        E = M - p @ Q.transpose(0, 2, 1)
+        q = Q.mean(axis=0)
+        reduced = np.concatenate([vector, (p @ q.T).ravel()])
+        X = problem.optimizer(X, np.tile(reduced, (problem.num_workers, 1)), k)
+        yield X, None
+
+
+def gram_schmidt(p):
+    basis = np.zeros_like(p)
+    for j in range(p.shape[1]):
+        column = p[:, j]
+        for _ in range(2):  # once more, against rounding
+            column = column - basis[:, :j] @ (basis[:, :j].T @ column)
+        basis[:, j] = column / np.linalg.norm(column)
+    return basis

@@ -1,0 +1,137 @@
+"""A config's names and numbers become what they say."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from olsgd_jax import STRATEGIES, Config, load_dataset, partition_iid
+from olsgd_jax.build import (
+    build,
+    build_mesh,
+    build_optimizer,
+    build_strategy,
+    build_task,
+)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_can_be_built_from_its_name_alone(name):
+    assert build_strategy(Config(strategy=name)).name == name
+
+
+def test_a_strategy_gets_its_arguments():
+    strategy = build_strategy(Config(strategy_args={"pullback": 0.25}))
+    start, end, mean = jnp.array(0.0), jnp.array(1.0), jnp.array(3.0)
+    params, _ = strategy.mix(start, end, mean, strategy.init(start))
+    assert params == 1.5  # a quarter of the way from 1 to 3
+
+
+def test_easgd_is_told_the_number_of_workers():
+    config = Config(strategy="easgd", num_workers=8)
+    assert build_strategy(config).num_workers == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"strategy": "adam"},
+            "strategy must be one of sync_sgd, local_sgd, .*, got 'adam'",
+        ),
+        (
+            {"strategy": "local_sgd", "strategy_args": {"pullback": 0.6}},
+            r"strategy_args must fit local_sgd\(\), got {'pullback': 0.6}; pass",
+        ),
+        (
+            {"strategy": "powersgd", "strategy_args": {}},
+            r"strategy_args must fit powersgd\(rank, seed\), got {}; pass strategy_a",
+        ),
+        (
+            {"strategy": "easgd", "strategy_args": {"num_workers": 8}},
+            r"strategy_args must fit easgd\(moving_rate\), got {'num_workers': 8}",
+        ),
+        ({"strategy_args": {"pullback": 2.0}}, r"pullback must be in \[0, 1\], got 2"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_strategy_are_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        build_strategy(Config(**options))
+
+
+def test_the_optimizer_is_nesterov_momentum_with_weight_decay():
+    # g ← g + λ x;  v ← μ v + g;  x ← x − γ (g + μ v)
+    optimizer = build_optimizer(
+        Config(learning_rate=0.1, momentum=0.9, weight_decay=0.01)
+    )
+    x, v = 2.0, 0.0
+    state = optimizer.init(jnp.array(x))
+    for gradient in (1.0, -3.0, 0.5):
+        updates, state = optimizer.update(jnp.array(gradient), state, jnp.array(x))
+        decayed = gradient + 0.01 * x
+        v = 0.9 * v + decayed
+        expected = -0.1 * (decayed + 0.9 * v)
+        np.testing.assert_allclose(updates, expected, rtol=1e-12)
+        x += expected
+
+
+def test_the_task_has_the_configs_width_and_dropout():
+    dataset = load_dataset("digits")
+    task = build_task(Config(width=8, dropout=0.5), dataset)
+    params, model_state = task.init(jax.random.key(0))
+    chex.assert_trees_all_equal_shapes_and_dtypes(
+        params,
+        {
+            "Dense_0": {"kernel": np.zeros((64, 8), "f4"), "bias": np.zeros(8, "f4")},
+            "Dense_1": {"kernel": np.zeros((8, 10), "f4"), "bias": np.zeros(10, "f4")},
+        },
+    )
+    batch = {
+        "inputs": jnp.asarray(dataset.test_inputs),
+        "labels": jnp.asarray(dataset.test_labels),
+    }
+    losses = [
+        task.loss(params, model_state, batch, jax.random.key(i))[0] for i in range(2)
+    ]
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "mapping", "on_devices"),
+    [
+        (16, None, True),
+        (17, None, False),
+        (4, "vmap", False),
+        (4, "pmap", True),
+        (4, "shard_map", True),
+    ],
+)
+def test_workers_get_a_device_each_if_there_are_enough_or_the_mapping_says_so(
+    num_workers, mapping, on_devices
+):
+    mesh = build_mesh(Config(num_workers=num_workers, mapping=mapping))
+    assert (mesh.size if mesh else None) == (num_workers if on_devices else None)
+
+
+def test_a_mapping_that_needs_more_devices_is_an_error():
+    with pytest.raises(ValueError, match="got 17 workers and 16 devices"):
+        build_mesh(Config(num_workers=17, mapping="shard_map"))
+
+
+def test_the_batches_are_of_the_seeds_partition():
+    config = Config(num_workers=2, batch_size=720, sync_period=1, seed=3)
+    dataset = load_dataset("digits")
+    labels = build(config).batches(0)["labels"]  # one pass over each shard of 720
+    for shard, got in zip(partition_iid(1440, 2, seed=3), labels, strict=True):
+        expected = np.sort(dataset.train_labels[shard])
+        np.testing.assert_array_equal(np.sort(got.flatten()), expected)
+
+
+def test_the_seed_decides_the_first_model():
+    def first_model(seed):
+        return build(Config(width=8, seed=seed)).init().params
+
+    chex.assert_trees_all_equal(first_model(0), first_model(0))
+    with pytest.raises(AssertionError):
+        chex.assert_trees_all_equal(first_model(0), first_model(1))

@@ -1,0 +1,118 @@
+"""Config: defaults, what it refuses, and that it stays what it was."""
+
+import dataclasses
+import json
+
+import jaxtyping
+import pytest
+
+from olsgd_jax import STRATEGIES, Config
+from olsgd_jax.config import STRATEGY_ARGS
+
+COUNTS = (
+    "width",
+    "num_workers",
+    "sync_period",
+    "batch_size",
+    "num_rounds",
+    "evaluate_every",
+)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Turns off the tests' check of annotations, which would refuse kinds first."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def test_the_default_is_the_papers_strategy_with_its_arguments():
+    config = Config()
+    assert config.strategy == "overlap_local_sgd"
+    assert config.strategy_args == {"pullback": 0.6, "anchor_momentum": 0.7}
+
+
+def test_a_strategy_that_needs_no_arguments_gets_none():
+    assert Config(strategy="local_sgd").strategy_args == {}
+
+
+def test_only_strategies_that_exist_have_default_arguments():
+    assert STRATEGY_ARGS.keys() <= STRATEGIES.keys()
+
+
+def test_given_arguments_stand():
+    args = {"pullback": 0.1}
+    config = Config(strategy_args=args)
+    args["pullback"] = 0.9
+    assert config.strategy_args == {"pullback": 0.1}
+
+
+def test_a_changed_config_leaves_the_defaults_alone():
+    args = Config().strategy_args
+    args["pullback"] = 0.1
+    assert Config().strategy_args["pullback"] == 0.6
+
+
+def test_a_replaced_strategy_takes_its_own_defaults():
+    config = dataclasses.replace(Config(), strategy="slowmo", strategy_args=None)
+    assert config.strategy_args == {"momentum": 0.7}
+
+
+def test_a_config_survives_json():
+    config = Config(strategy="powersgd", mapping="vmap", seed=2**32 - 1)
+    assert Config(**json.loads(json.dumps(dataclasses.asdict(config)))) == config
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_are_whole_numbers_of_at_least_1(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        Config(**{name: 0})
+    with pytest.raises(TypeError, match=f"{name} must be a whole number, got 2.5"):
+        Config(**{name: 2.5})
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"learning_rate": 0.0}, r"learning_rate must be in \(0, inf\), got 0.0"),
+        ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
+        ({"weight_decay": -1.0}, r"weight_decay must be in \[0, inf\), got -1.0"),
+        ({"seed": -1}, r"seed must be in \[0, 2\*\*32\), got -1"),
+        ({"seed": 2**32}, r"seed must be in \[0, 2\*\*32\), got 4294967296"),
+        ({"evaluate": "best"}, "evaluate must be one of worker, consensus, anchor, v"),
+        ({"model_state_policy": "none"}, "model_state_policy must be one of local, a"),
+        ({"mapping": "xmap"}, "mapping must be one of vmap, pmap, shard_map, got 'xm"),
+        (
+            {"strategy_args": {"pullback": float("inf")}},
+            r"strategy_args\['pullback'\] must be in \(-inf, inf\), got inf",
+        ),
+    ],
+)
+def test_options_out_of_range_are_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**options)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
+        ({"seed": True}, "seed must be a whole number, got True"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number, got 'fast'"),
+        (
+            {"strategy_args": {"pullback": "half"}},
+            r"strategy_args\['pullback'\] must be a number, got 'half'",
+        ),
+    ],
+)
+def test_options_of_another_kind_are_errors(options, message):
+    with pytest.raises(TypeError, match=message):
+        Config(**options)
+
+
+def test_an_option_that_does_not_exist_is_an_error():
+    with pytest.raises(TypeError, match="learning_rat"):
+        Config(learning_rat=0.1)

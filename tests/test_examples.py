@@ -1,0 +1,22 @@
+"""The examples and benchmarks run, and learn what they should."""
+
+import jax
+import pytest
+
+from experiments import lanes, linen_pmap, nnx_shard_map
+
+
+@pytest.mark.parametrize("example", [linen_pmap, nnx_shard_map])
+def test_the_optax_face_trains_flax_models(example, capsys):
+    with jax.numpy_dtype_promotion("standard"):  # as users have it
+        assert example.main(num_steps=60) > 0.85  # guessing gives 0.1
+    assert "step 50: loss" in capsys.readouterr().out
+
+
+def test_the_lanes_benchmark_measures_every_number_of_workers(monkeypatch, capsys):
+    monkeypatch.setattr(lanes, "NUM_WORKERS", (1, 10))
+    with jax.numpy_dtype_promotion("standard"):
+        per_worker = lanes.main(repetitions=1)
+    assert per_worker.keys() == {1, 10}
+    assert all(seconds > 0 for seconds in per_worker.values())
+    assert "per worker" in capsys.readouterr().out

@@ -1,0 +1,138 @@
+"""Imports flow downwards, one place talks to the network, public names explain."""
+
+import ast
+import doctest
+import inspect
+import pathlib
+import re
+
+import jax
+import pytest
+
+import olsgd_jax
+
+ROOT = pathlib.Path(olsgd_jax.__file__).parent
+# In the order in which data flows. A module imports only from lines above its own.
+LAYERS = """
+types
+checks
+config
+workers
+models.mlp
+task
+data.datasets data.partition
+data.batches
+strategies.base
+strategies.anchor strategies.velocity strategies.low_rank
+strategies.sync_sgd strategies.local_sgd strategies.easgd strategies.cocod_sgd
+strategies.slowmo strategies.overlap_local_sgd strategies.powersgd
+strategies
+model_state
+local
+state
+round
+transform
+payload
+drivers.fused
+drivers.make_round
+theory.limits theory.mixing theory.bound
+theory
+consensus
+evaluate
+records
+build
+trainer
+"""
+
+
+def name_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path):
+    """The library's modules that a file imports, as names below olsgd_jax."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path} imports relatively"
+            names = [node.module]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            if name.startswith("olsgd_jax."):
+                yield name.removeprefix("olsgd_jax.")
+
+
+MODULES = {name_of(path): path for path in ROOT.rglob("*.py")}
+LEVEL = {
+    name: level
+    for level, line in enumerate(LAYERS.split("\n"))
+    for name in line.split()
+}
+DOCSTRING_ONLY = {"data", "drivers", "models"}
+
+
+def test_every_module_has_its_layer():
+    assert MODULES.keys() - {""} - DOCSTRING_ONLY == LEVEL.keys()
+
+
+@pytest.mark.parametrize("name", LEVEL)
+def test_a_module_imports_only_from_above(name):
+    for imported in imports_of(MODULES[name]):
+        assert LEVEL[imported] < LEVEL[name], f"{name} imports {imported}"
+
+
+@pytest.mark.parametrize("name", [x for x in LEVEL if x.startswith("strategies")])
+def test_strategies_know_nothing_of_workers_rounds_or_flax(name):
+    allowed = {"types", "checks"}
+    for imported in imports_of(MODULES[name]):
+        assert imported in allowed or imported.startswith("strategies.")
+    assert "flax" not in MODULES[name].read_text()
+
+
+def test_one_function_talks_to_the_network():
+    collective = re.compile(r"\b(pmean|psum|all_gather|psum_scatter|ppermute)\(")
+    found = [
+        name for name, path in MODULES.items() if collective.search(path.read_text())
+    ]
+    assert found == ["workers"]
+    assert len(collective.findall(MODULES["workers"].read_text())) == 1
+
+
+def test_one_place_compiles_the_round():
+    jits = [n for n, path in MODULES.items() if "donate_arg" in path.read_text()]
+    assert jits == ["drivers.fused"]
+
+
+@pytest.mark.parametrize("path", MODULES.values(), ids=list(MODULES))
+def test_files_are_short(path):
+    assert len(path.read_text().splitlines()) <= 160
+
+
+def public_objects():
+    for name, thing in vars(olsgd_jax).items():
+        if not name.startswith("_") and not inspect.ismodule(thing):
+            yield name, thing
+
+
+@pytest.mark.parametrize(("name", "thing"), list(public_objects()))
+def test_every_public_function_and_class_shows_how_it_is_used(name, thing):
+    if not callable(thing):  # a constant; its meaning stands below it
+        return
+    example = doctest.DocTestFinder(recurse=False).find(thing, name, globs={})
+    assert example, f"{name} has no docstring"
+    assert example[0].examples, f"{name} has no example"
+    # Examples are for users, whose jax computes in float32 and promotes as usual,
+    # and who have imported nothing yet.
+    runner = doctest.DocTestRunner(
+        optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False
+    )
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        runner.run(example[0])
+    assert runner.failures == 0
+
+
+def test_the_public_names_are_sorted():
+    lines = [x for x in MODULES[""].read_text().splitlines() if x.startswith("from")]
+    assert lines == sorted(lines)

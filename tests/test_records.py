@@ -1,0 +1,146 @@
+"""Records: what is read is what was written, and nothing else is read."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from olsgd_jax import Config, Record, read_records, records, write_records
+
+CONFIG = Config(strategy="slowmo", seed=7)
+RECORDS = [
+    Record(10, 40, 5120, 1 / 3, 0.25, 0.9, 1e-30, 4810.0, 0.1),
+    Record(20, 80, 10240, 0.1, 0.2, 1.0, 0.0, 4810.0, 0.2),
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "new" / "run.jsonl"
+
+
+def test_what_is_read_is_what_was_written_to_the_last_bit(path):
+    write_records(path, CONFIG, RECORDS)
+    run = read_records(path)
+    assert run.records == RECORDS
+    assert Config(**run.config) == CONFIG
+
+
+def test_the_first_line_says_what_ran(path):
+    write_records(path, CONFIG, [])
+    first = json.loads(path.read_text())
+    assert first["config"] == dataclasses.asdict(CONFIG)
+    assert first["config"]["seed"] == 7
+    packages = {"python", "jax", "jaxlib", "flax", "optax", "numpy", "olsgd_jax"}
+    assert packages <= first["versions"].keys()
+    assert first["devices"] == "16 x cpu"
+    assert "commit" in first
+
+
+def test_every_record_is_in_the_file_before_the_next_is_asked_for(path):
+    def watched():
+        for i, record in enumerate(RECORDS):
+            assert read_records(path).records == RECORDS[:i]
+            yield record
+
+    write_records(path, CONFIG, watched())
+
+
+def test_a_run_that_fails_leaves_its_records(path):
+    def failing():
+        yield RECORDS[0]
+        raise FloatingPointError
+
+    with pytest.raises(FloatingPointError):
+        write_records(path, CONFIG, failing())
+    assert read_records(path).records == RECORDS[:1]
+
+
+def test_a_file_is_made_anew(path):
+    write_records(path, CONFIG, RECORDS)
+    write_records(path, CONFIG, RECORDS[1:])
+    assert read_records(path).records == RECORDS[1:]
+
+
+def test_a_record_that_is_not_finite_is_refused(path):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_records(path, CONFIG, [RECORDS[0]._replace(test_loss=float("nan"))])
+
+
+@pytest.mark.parametrize("num_characters", [0, 1, 30, -1])
+def test_a_file_that_is_cut_off_is_an_error(path, num_characters):
+    write_records(path, CONFIG, RECORDS)
+    path.write_text(path.read_text()[:num_characters])
+    with pytest.raises(ValueError, match="run.jsonl must end with a whole line"):
+        read_records(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("round 10", "run.jsonl, line 2 must be JSON, got 'round 10'"),
+        ("[1, 2]", r"run.jsonl, line 2 must hold round, step, .*, got \[1, 2\]"),
+        ('{"round": 1}', "run.jsonl, line 2 must hold round, step, .*, got round"),
+    ],
+)
+def test_a_line_that_is_no_record_is_an_error(path, line, message):
+    write_records(path, CONFIG, [])
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(ValueError, match=message):
+        read_records(path)
+
+
+def test_a_first_line_that_is_no_header_is_an_error(path):
+    write_records(path, CONFIG, RECORDS)
+    path.write_text(path.read_text().split("\n", 1)[1])
+    with pytest.raises(ValueError, match="line 1 must hold config, versions, commit"):
+        read_records(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "message"),
+    [
+        ("high", TypeError, "line 2: spread must be a number, got 'high'"),
+        (float("inf"), ValueError, r"line 2: spread must be in \(-inf, inf\), got inf"),
+    ],
+)
+def test_a_value_that_is_no_finite_number_is_an_error(path, value, kind, message):
+    write_records(path, CONFIG, [])
+    line = json.dumps(RECORDS[0]._replace(spread=value)._asdict())
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(kind, match=message):
+        read_records(path)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_commit_is_that_of_the_library_and_says_if_it_was_changed(
+    tmp_path, monkeypatch
+):
+    def git(*args):
+        command = [
+            "git",
+            "-C",
+            str(tmp_path),
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=b",
+        ]
+        return subprocess.run(
+            [*command, *args], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    library = tmp_path / "records.py"
+    library.write_text("first")
+    monkeypatch.setattr(records, "__file__", str(library))
+    assert records._commit() is None  # outside of git
+    git("init")
+    git("commit", "--allow-empty", "--message", "someone's own")
+    assert records._commit() is None  # in a repository that is not its own
+    git("add", library.name)
+    git("commit", "--message", "first")
+    assert records._commit() == git("rev-parse", "HEAD")
+    library.write_text("second")
+    assert records._commit() == git("rev-parse", "HEAD") + "-dirty"

@@ -1,0 +1,212 @@
+"""Laws that strategies obey, and the errors of their builders."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from olsgd_jax import (
+    STRATEGIES,
+    cocod_sgd,
+    easgd,
+    local_sgd,
+    overlap_local_sgd,
+    powersgd,
+    slowmo,
+    sync_sgd,
+)
+from tests import helpers, reference
+
+NESTEROV = optax.sgd(0.1, momentum=0.9, nesterov=True)
+ONE_OF_EACH = {
+    "sync_sgd": sync_sgd(),
+    "local_sgd": local_sgd(),
+    "slowmo": slowmo(0.7),
+    "easgd": easgd(0.9, num_workers=4),
+    "cocod_sgd": cocod_sgd(),
+    "overlap_local_sgd": overlap_local_sgd(0.6, 0.7),
+    "powersgd": powersgd(2),
+}
+
+
+def states_of(strategies, m=4, tau=3, rounds=4, optimizer=NESTEROV, problem=None):
+    """Gives the list of states by round, for each strategy."""
+    problem = problem or reference.Problem(m, rounds * tau, None, helpers.SIZE)
+    runs = list(helpers.run_rounds(problem, optimizer, strategies, tau))
+    return {name: [states[name] for states, _ in runs] for name in strategies}
+
+
+def flat(states):
+    return np.stack([helpers.as_flat(state.params) for state in states])
+
+
+def assert_same_models(states, others):
+    np.testing.assert_allclose(flat(states), flat(others), atol=1e-12)
+
+
+def test_every_strategy_is_covered_by_the_laws():
+    assert ONE_OF_EACH.keys() == STRATEGIES.keys()
+    assert all(strategy.name == name for name, strategy in ONE_OF_EACH.items())
+
+
+def test_equal_workers_on_equal_data_stay_equal():
+    problem = reference.Problem(4, 12, None, helpers.SIZE)
+    problem.centres[:] = problem.centres[:1]
+    for states in states_of(ONE_OF_EACH, problem=problem).values():
+        models = flat(states)
+        np.testing.assert_allclose(models, models[:, :1].repeat(4, 1), atol=1e-12)
+
+
+def test_what_strategies_share_is_the_same_bits_on_all_workers():
+    runs = states_of(ONE_OF_EACH)
+    shared = [
+        *(state.strategy_state for state in runs["overlap_local_sgd"]),
+        *(state.strategy_state for state in runs["easgd"]),
+        *(state.strategy_state for state in runs["slowmo"]),
+        *(state.strategy_state.q for state in runs["powersgd"]),
+    ]
+    for leaf in jax.tree.leaves(shared):
+        np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
+
+
+def test_local_and_cocod_sgd_of_one_worker_are_plain_sgd():
+    runs = states_of({"local": local_sgd(), "cocod": cocod_sgd()}, m=1)
+    plain = states_of({"free": overlap_local_sgd(pullback=0.0)}, m=1)["free"]
+    assert_same_models(runs["local"], plain)
+    assert_same_models(runs["cocod"], plain)
+
+
+def test_without_pullback_every_worker_trains_alone():
+    together = states_of({"free": overlap_local_sgd(pullback=0.0)})["free"]
+    everyone = reference.Problem(4, 12, None, helpers.SIZE)
+    for worker in range(4):
+        alone = reference.Problem(1, 12, None, helpers.SIZE)
+        alone.curvature, alone.start = everyone.curvature, everyone.start
+        alone.centres = everyone.centres[worker : worker + 1]
+        one = states_of({"local": local_sgd()}, problem=alone)["local"]
+        np.testing.assert_allclose(
+            flat(together)[:, worker], flat(one)[:, 0], atol=1e-12
+        )
+
+
+def test_full_pullback_restarts_every_worker_from_the_anchor():
+    for state in states_of({"whole": overlap_local_sgd(1.0, 0.5)})["whole"]:
+        anchor = helpers.as_flat(state.strategy_state.anchor)
+        np.testing.assert_allclose(helpers.as_flat(state.params), anchor, atol=1e-12)
+
+
+def test_without_momentum_the_anchor_is_the_mean_of_the_last_start():
+    states = states_of({"vanilla": overlap_local_sgd(0.6)})["vanilla"]
+    for before, after in zip(states, states[1:], strict=False):
+        anchor = helpers.as_flat(after.strategy_state.anchor)[0]
+        start = helpers.as_flat(before.params)
+        np.testing.assert_allclose(anchor, start.mean(axis=0), atol=1e-12)
+
+
+def test_cocod_sgd_keeps_the_mean_of_the_ends():
+    key = jax.random.key(0)
+    start, end = jax.random.normal(key, (2, 4, 7))
+    mean = jnp.broadcast_to(start.mean(axis=0), start.shape)
+    mixed, _ = cocod_sgd().mix(start, end, mean, ())
+    np.testing.assert_allclose(mixed.mean(axis=0), end.mean(axis=0), atol=1e-12)
+
+
+def test_easgd_keeps_the_sum_of_workers_and_anchor():
+    strategy = easgd(0.9, num_workers=4)
+    end = jax.random.normal(jax.random.key(0), (4, 7))
+    anchor = jnp.broadcast_to(jnp.arange(7.0), (4, 7))
+    state = strategy.init(anchor)
+    mean = jnp.broadcast_to(end.mean(axis=0), end.shape)
+    mixed, state = strategy.mix(anchor, end, mean, state)
+    np.testing.assert_allclose(
+        mixed.sum(axis=0) + state.anchor[0], end.sum(axis=0) + anchor[0], atol=1e-12
+    )
+
+
+def test_sync_sgd_is_local_sgd_of_single_steps_under_plain_sgd():
+    pair = {"sync": sync_sgd(), "local": local_sgd()}
+    runs = states_of(pair, tau=1, optimizer=optax.sgd(0.1))
+    assert_same_models(runs["sync"], runs["local"])
+
+
+@pytest.mark.parametrize("rank", [3, 99])
+def test_powersgd_of_full_rank_is_sync_sgd(rank):
+    runs = states_of({"power": powersgd(rank), "sync": sync_sgd()})
+    assert_same_models(runs["power"], runs["sync"])
+
+
+def test_powersgd_of_low_rank_is_not_sync_sgd():
+    runs = states_of({"power": powersgd(1), "sync": sync_sgd()})
+    assert np.abs(flat(runs["power"]) - flat(runs["sync"])).max() > 1e-3
+
+
+def test_slowmo_without_momentum_is_local_sgd():
+    runs = states_of({"slowmo": slowmo(0.0), "local": local_sgd()})
+    assert_same_models(runs["slowmo"], runs["local"])
+
+
+def test_at_a_constant_rate_it_does_not_matter_where_the_velocity_keeps_it():
+    rate = optax.constant_schedule(0.1)
+    runs = states_of(
+        {
+            "overlap": overlap_local_sgd(0.6, 0.7),
+            "overlap_scaled": overlap_local_sgd(0.6, 0.7, learning_rate=rate),
+            "slowmo": slowmo(0.6),
+            "slowmo_scaled": slowmo(0.6, learning_rate=rate),
+        }
+    )
+    assert_same_models(runs["overlap"], runs["overlap_scaled"])
+    assert_same_models(runs["slowmo"], runs["slowmo_scaled"])
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_half_precision_models_keep_their_dtype(name):
+    strategy = ONE_OF_EACH[name]
+    params = {"w": jnp.ones((4, 3), jnp.bfloat16), "b": jnp.ones(3, jnp.bfloat16)}
+    grads, state = strategy.reduce_grads(params, strategy.init(params), lambda x: x)
+    mixed, state = strategy.mix(params, grads, params, state)
+    for leaf in jax.tree.leaves((grads, mixed)):
+        assert leaf.dtype == jnp.bfloat16
+
+
+SCHEDULE = optax.linear_schedule(0.1, 0.0, 10)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: overlap_local_sgd(1.5), r"pullback must be in \[0, 1\], got 1.5"),
+        (lambda: overlap_local_sgd(-0.1), r"pullback must be in \[0, 1\], got -0.1"),
+        (lambda: overlap_local_sgd(float("nan")), r"pullback must be in .*, got nan"),
+        (lambda: overlap_local_sgd(0.6, 1.0), r"anchor_momentum must be in \[0, 1\)"),
+        (lambda: easgd(9.6, 16), "moving_rate must be at most 1, got 9.6.*diverge;"),
+        (lambda: easgd(1.5, 4), "moving_rate must be at most 1, got 1.5.*workers;"),
+        (lambda: easgd(0.0, 4), r"moving_rate must be in \(0, inf\), got 0.0"),
+        (lambda: easgd(0.9, 0), "num_workers must be at least 1, got 0"),
+        (lambda: slowmo(1.0), r"momentum must be in \[0, 1\), got 1.0"),
+        (lambda: slowmo(0.5, 0.0), r"step_size must be in \(0, inf\), got 0.0"),
+        (lambda: powersgd(0), "rank must be at least 1, got 0"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("builder", "arguments", "message"),
+    [
+        (overlap_local_sgd, ("0.6",), "pullback must be a number, got '0.6'"),
+        (overlap_local_sgd, (True,), "pullback must be a number, got True"),
+        (overlap_local_sgd, (0.6, 0.7, 0.1), "learning_rate must be the optimizer's"),
+        (slowmo, (0.7, 1.0, 0.1), "learning_rate must be the optimizer's schedule"),
+        (easgd, (0.9, 4.0), "num_workers must be a whole number, got 4.0"),
+        (powersgd, (1.5,), "rank must be a whole number, got 1.5"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused(builder, arguments, message):
+    with pytest.raises(TypeError, match=message):
+        inspect.unwrap(builder)(*arguments)  # past the checker of annotations

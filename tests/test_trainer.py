@@ -1,0 +1,178 @@
+"""Training: the loop is the plain loop, and its records say what happened."""
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from olsgd_jax import Config, evaluate, train
+from olsgd_jax.build import build
+
+SMALL = Config(width=8, num_rounds=5, evaluate_every=2, batch_size=8)
+NUM_BYTES = 4 * (64 * 8 + 8 + 8 * 10 + 10)  # of one model, in single precision
+
+
+def replace(**options):
+    return dataclasses.replace(SMALL, **options)
+
+
+def strategy(name, **options):
+    return replace(strategy=name, strategy_args=None, **options)
+
+
+def without_seconds(records):
+    return [record._replace(seconds=0.0) for record in records]
+
+
+def test_one_workers_run_is_the_plain_loop():
+    config = strategy("local_sgd", num_workers=1, dropout=0.0)
+    parts = build(config)
+    step = jax.jit(jax.value_and_grad(parts.task.loss, has_aux=True))
+    params, model_state = parts.task.init(jax.random.key(config.seed))
+    opt_state, losses = parts.optimizer.init(params), []
+    for number in range(config.num_rounds):
+        for k in range(config.sync_period):
+            batch = jax.tree.map(lambda x, k=k: x[0, k], parts.batches(number))
+            (loss, _), grads = step(params, model_state, batch, jax.random.key(0))
+            updates, opt_state = parts.optimizer.update(grads, opt_state, params)
+            params = optax.apply_updates(params, updates)
+            losses.append(float(loss))
+
+    first, second, last = train(config)
+    # Single precision: 20 steps in another order of operations.
+    got = [first.train_loss, second.train_loss, last.train_loss]
+    expected = [np.mean(losses[:8]), np.mean(losses[8:16]), np.mean(losses[16:])]
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    data = parts.dataset
+    test = evaluate(parts.task, params, {}, data.test_inputs, data.test_labels)
+    np.testing.assert_allclose(last.test_loss, test.loss, rtol=1e-5)
+    assert last.test_accuracy == test.accuracy
+
+
+def test_a_record_is_made_every_evaluate_every_rounds_and_of_the_last_round():
+    records = list(train(SMALL))
+    assert [record.round for record in records] == [2, 4, 5]
+    assert [record.step for record in records] == [8, 16, 20]
+    # 4 workers with batches of 8
+    assert [record.examples for record in records] == [256, 512, 640]
+    assert np.all(np.diff([0, *(record.seconds for record in records)]) > 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_bytes"),
+    [
+        ("sync_sgd", NUM_BYTES),  # a gradient at every step
+        ("local_sgd", NUM_BYTES / 4),  # a model every 4 steps
+        ("overlap_local_sgd", NUM_BYTES / 4),
+    ],
+)
+def test_bytes_per_step_are_those_of_the_models_sent(name, num_bytes):
+    [record] = train(strategy(name, num_rounds=1))
+    assert record.bytes_per_step == num_bytes
+
+
+@pytest.fixture(scope="module")
+def by_mapping():
+    return {
+        mapping: without_seconds(train(replace(mapping=mapping, dropout=0.2)))
+        for mapping in ("vmap", "pmap", "shard_map")
+    }
+
+
+@pytest.mark.parametrize("mapping", ["vmap", "shard_map"])
+def test_the_same_seed_gives_the_same_bits(mapping, by_mapping):
+    again = without_seconds(train(replace(mapping=mapping, dropout=0.2)))
+    assert again == by_mapping[mapping]
+
+
+@pytest.mark.parametrize("mapping", ["pmap", "shard_map"])
+def test_workers_on_devices_train_like_workers_in_lanes(mapping, by_mapping):
+    # Single precision: 20 steps in another order of operations.
+    np.testing.assert_allclose(by_mapping[mapping], by_mapping["vmap"], rtol=1e-4)
+
+
+def test_another_seed_gives_another_run(by_mapping):
+    other = next(train(replace(mapping="vmap", dropout=0.2, seed=1)))
+    assert other.train_loss != by_mapping["vmap"][0].train_loss
+
+
+def test_under_sync_sgd_the_sync_period_only_says_when_to_look():
+    one, four = (
+        list(
+            train(strategy("sync_sgd", sync_period=tau, num_rounds=n, evaluate_every=n))
+        )
+        for tau, n in ((1, 8), (4, 2))
+    )
+    # Single precision: 8 steps in another order of operations.
+    np.testing.assert_allclose(one[-1].test_loss, four[-1].test_loss, rtol=1e-5)
+    np.testing.assert_allclose(one[-1].train_loss, four[-1].train_loss, rtol=1e-5)
+
+
+def test_workers_that_never_meet_drift_apart_and_workers_that_met_have_no_spread():
+    alone = replace(strategy_args={"pullback": 0.0})
+    assert next(train(alone)).spread > 0.01
+    assert next(train(strategy("local_sgd"))).spread == 0
+
+
+def test_the_evaluated_model_is_the_one_asked_for():
+    losses = {
+        which: next(train(replace(evaluate=which))).test_loss
+        for which in ("worker", "consensus", "anchor", "virtual")
+    }
+    assert len(set(losses.values())) == 4
+
+
+def test_it_learns():
+    *_, last = train(Config(num_rounds=30, evaluate_every=30))
+    assert last.test_accuracy > 0.9
+
+
+def test_a_loss_that_is_not_finite_stops_training():
+    # The second step is at a model that overflows; a round is one step.
+    config = strategy("local_sgd", learning_rate=1e30, sync_period=1)
+    parts = build(config)
+    losses = [
+        parts.task.loss(
+            *parts.task.init(jax.random.key(0)),
+            jax.tree.map(lambda x, i=i: x[i, 0], parts.batches(0)),
+            jax.random.key(0),
+        )[0]
+        for i in range(4)
+    ]
+    message = (
+        r"train_loss must stay finite, got (nan|inf) in round 2 of local_sgd; the last "
+        r"finite train_loss was (.*); use a learning_rate below 1e\+30"
+    )
+    with pytest.raises(FloatingPointError, match=message) as error:
+        next(train(config))
+    last_loss = re.search(message, str(error.value)).group(2)
+    np.testing.assert_allclose(float(last_loss), np.mean(losses), rtol=1e-6)
+
+
+def test_the_first_loss_may_already_be_the_one_that_is_not_finite():
+    message = "in round 1 of local_sgd; the last finite train_loss was None"
+    with pytest.raises(FloatingPointError, match=message):
+        next(train(strategy("local_sgd", learning_rate=1e30)))
+
+
+def test_a_test_loss_that_is_not_finite_stops_training_as_well():
+    options = {"learning_rate": 1e30, "sync_period": 1, "num_rounds": 1}
+    with pytest.raises(FloatingPointError, match="test_loss must .* in round 1 of loc"):
+        next(train(strategy("local_sgd", **options)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dataset": "cats"}, "dataset must be one of digits, got 'cats'"),
+        ({"strategy": "adam"}, "strategy must be one of"),
+        ({"batch_size": 361}, "got 361 and shards of 360 examples for 4 workers"),
+        ({"strategy": "local_sgd", "evaluate": "anchor"}, "'anchor' under local_sgd"),
+    ],
+)
+def test_what_cannot_be_trained_is_an_error_before_the_first_record(options, message):
+    with pytest.raises(ValueError, match=message):
+        train(replace(strategy_args=None, **options))
