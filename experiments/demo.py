@@ -1,8 +1,12 @@
-"""Question: what does talking less, and later, cost on handwritten digits?
+"""Question: what does it cost to average models every 4 steps, and one round late?
 
 Run:     python -m experiments.demo --out out/demo
-Cost:    (minutes, measured, on which machine)
-Answer:  (one sentence with the measured numbers, and the report they stand in)
+Cost:    13 seconds (2 CPU cores), most of them compilation
+Answer:  on these digits, nothing that shows in accuracy: synchronous SGD reaches 96.1
+         to 97.5 % over seeds 0 to 4, Local SGD 96.6 to 97.5, Overlap Local-SGD 96.4
+         to 97.8, the last two with a quarter of the bytes; out/demo/report.html shows
+         one seed. Overlap Local-SGD ends with the highest train loss, 0.024 to 0.027
+         against 0.015 to 0.021.
 """
 
 import argparse

@@ -29,7 +29,7 @@ def make_runner(num_workers: int):
     params, _ = task.init(jax.random.key(0))
     optimizer = optax.sgd(0.05, momentum=0.9, nesterov=True)
     strategy = overlap_local_sgd(pullback=0.6, anchor_momentum=0.7)
-    overlap_round = make_round(task, optimizer, strategy, sync_period=SYNC_PERIOD)
+    overlap_round = make_round(task.loss, optimizer, strategy, sync_period=SYNC_PERIOD)
     state = init_state(params, optimizer, strategy, num_workers=num_workers)
     shape = (num_workers, SYNC_PERIOD, BATCH_SIZE)
     batches = {
@@ -69,6 +69,10 @@ def main(repetitions: int) -> dict[int, float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=31)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--repetitions", type=int, default=31, help="rounds timed of each size"
+    )
     main(parser.parse_args().repetitions)

@@ -9,6 +9,7 @@ line that averaged the gradients is gone.
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from flax.training.train_state import TrainState
@@ -54,7 +55,7 @@ def main(num_steps: int = 200) -> float:
             print(f"step {k + 1}: loss {loss.mean():.3f}")
 
     consensus = jax.tree.map(lambda x: x.mean(axis=0), state.params)
-    logits = network.apply({"params": consensus}, digits.test_inputs)
+    logits = jnp.asarray(network.apply({"params": consensus}, digits.test_inputs))
     accuracy = float((logits.argmax(axis=-1) == digits.test_labels).mean())
     print(f"test accuracy of the consensus: {accuracy:.1%}")
     return accuracy

@@ -9,6 +9,7 @@ own, so model and optimizer lie on the mesh axis like the batch does.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
@@ -68,7 +69,7 @@ def main(num_steps: int = 200) -> float:
             print(f"step {k + 1}: loss {losses.mean():.3f}")
 
     model, _ = nnx.merge(graph, jax.tree.map(lambda x: x.mean(axis=0), state))
-    logits = model(digits.test_inputs)
+    logits = model(jnp.asarray(digits.test_inputs))
     accuracy = float((logits.argmax(axis=-1) == digits.test_labels).mean())
     print(f"test accuracy of the consensus: {accuracy:.1%}")
     return accuracy

@@ -1,9 +1,22 @@
 """Data-parallel training that does not wait for the network: Overlap Local-SGD."""
 
+from olsgd_jax.config import Config as Config
+from olsgd_jax.consensus import model_of as model_of
+from olsgd_jax.consensus import spread as spread
+from olsgd_jax.data.batches import make_batches as make_batches
+from olsgd_jax.data.datasets import Dataset as Dataset
+from olsgd_jax.data.datasets import load_dataset as load_dataset
+from olsgd_jax.data.partition import partition_iid as partition_iid
 from olsgd_jax.drivers.make_round import make_round as make_round
+from olsgd_jax.evaluate import Evaluation as Evaluation
+from olsgd_jax.evaluate import evaluate as evaluate
 from olsgd_jax.local import WorkerState as WorkerState
 from olsgd_jax.models.mlp import MLP as MLP
 from olsgd_jax.payload import payload_bytes as payload_bytes
+from olsgd_jax.records import Record as Record
+from olsgd_jax.records import Run as Run
+from olsgd_jax.records import read_records as read_records
+from olsgd_jax.records import write_records as write_records
 from olsgd_jax.round import RoundRecord as RoundRecord
 from olsgd_jax.round import make_worker_round as make_worker_round
 from olsgd_jax.state import init_state as init_state
@@ -20,6 +33,8 @@ from olsgd_jax.strategies.slowmo import slowmo as slowmo
 from olsgd_jax.strategies.sync_sgd import sync_sgd as sync_sgd
 from olsgd_jax.task import Task as Task
 from olsgd_jax.task import classification as classification
+from olsgd_jax.task import plain_loss as plain_loss
+from olsgd_jax.trainer import train as train
 from olsgd_jax.transform import distribute as distribute
 from olsgd_jax.workers import WORKERS as WORKERS
 from olsgd_jax.workers import on_workers as on_workers

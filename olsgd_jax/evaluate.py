@@ -17,7 +17,12 @@ CHUNK = 4096
 
 
 class Evaluation(NamedTuple):
-    """How good a model is on some examples."""
+    """How good a model is on some examples.
+
+    >>> from olsgd_jax import Evaluation
+    >>> Evaluation(loss=0.25, accuracy=0.9).accuracy
+    0.9
+    """
 
     loss: float  # mean cross-entropy
     accuracy: float  # fraction of labels that got the highest logit

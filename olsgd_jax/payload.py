@@ -8,6 +8,7 @@ the payload in each direction.
 from collections.abc import Callable, Iterator
 
 import jax
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from olsgd_jax.types import ArrayTree
@@ -38,7 +39,8 @@ def _sent_by(jaxpr: Jaxpr) -> int:
 
 def _sent_by_eqn(eqn: JaxprEqn) -> int:
     if eqn.primitive.name == "psum":
-        return sum(x.aval.size * x.aval.dtype.itemsize for x in eqn.invars)
+        sent = [x.aval for x in eqn.invars if isinstance(x.aval, ShapedArray)]
+        return sum(x.size * x.dtype.itemsize for x in sent)
     inner = [_sent_by(jaxpr) for jaxpr in _jaxprs_in(eqn)]
     match eqn.primitive.name:
         case "scan":

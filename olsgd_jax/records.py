@@ -5,13 +5,10 @@ the devices. Every other line is one `Record`.
 """
 
 import dataclasses
-import importlib.metadata
 import itertools
 import json
 import math
 import pathlib
-import platform
-import subprocess
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -19,10 +16,17 @@ import jax
 
 from olsgd_jax.checks import check_number
 from olsgd_jax.config import Config
+from olsgd_jax.provenance import commit, versions
 
 
 class Record(NamedTuple):
-    """What was measured at one evaluation."""
+    """What was measured at one evaluation.
+
+    >>> from olsgd_jax import Config, Record, train
+    >>> [record] = train(Config(num_rounds=1))
+    >>> record.step, record.examples
+    (4, 512)
+    """
 
     round: int  # rounds so far
     step: int  # local steps so far, of each worker
@@ -36,16 +40,22 @@ class Record(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The contents of one file of records."""
+    """The contents of one file of records.
+
+    >>> import pathlib, tempfile
+    >>> from olsgd_jax import Config, read_records, write_records
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.jsonl"
+    >>> write_records(path, Config(strategy="local_sgd"), records=[])
+    >>> run = read_records(path)
+    >>> run.config["strategy"], run.records
+    ('local_sgd', [])
+    """
 
     config: dict[str, object]  # as it was written; Config(**config) rebuilds it
     versions: dict[str, str]  # of Python and the packages that decide the numbers
     commit: str | None  # of this library; None where it ran outside of git
     devices: str  # how many of which kind
     records: list[Record]
-
-
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "scikit-learn", "olsgd_jax")
 
 
 def write_records(
@@ -67,8 +77,8 @@ def write_records(
     """
     header = {
         "config": dataclasses.asdict(config),
-        "versions": _versions(),
-        "commit": _commit(),
+        "versions": versions(),
+        "commit": commit(),
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,30 +127,3 @@ def _parse(line: str, fields: tuple[str, ...], where: str) -> dict:
         got = ", ".join(row) if isinstance(row, dict) else repr(row)
         raise ValueError(f"{where} must hold {', '.join(fields)}, got {got}")
     return row
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "from sources"  # then the commit tells more
-    return versions
-
-
-def _commit() -> str | None:
-    here = pathlib.Path(__file__)
-
-    def git(*args: str) -> str:
-        command = ["git", "-C", str(here.parent), *args]
-        return subprocess.run(
-            command, check=True, capture_output=True, text=True
-        ).stdout.strip()
-
-    try:
-        # Installed inside of someone's repository, this file is not part of it.
-        git("ls-files", "--error-unmatch", here.name)
-        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -15,8 +15,7 @@ from olsgd_jax.checks import check_choice
 from olsgd_jax.local import WorkerState, make_local_steps
 from olsgd_jax.model_state import averaged_part, mix_model_state
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.task import Task
-from olsgd_jax.types import Batch, Mean, ModelStatePolicy
+from olsgd_jax.types import Batch, Loss, Mean, ModelStatePolicy
 from olsgd_jax.workers import worker_mean
 
 
@@ -36,7 +35,7 @@ WorkerRound = Callable[[WorkerState, Batch], tuple[WorkerState, RoundRecord]]
 
 
 def make_worker_round(
-    task: Task,
+    loss: Loss,
     optimizer: optax.GradientTransformation,
     strategy: Strategy,
     model_state_policy: ModelStatePolicy = "local",
@@ -49,7 +48,7 @@ def make_worker_round(
     `workers`.
 
     Args:
-      task: what is learned.
+      loss: what is minimised; see `plain_loss` and `classification`.
       optimizer: any optax optimizer; its state stays with its worker.
       strategy: how workers communicate.
       model_state_policy: "local" keeps batch statistics and the like with their
@@ -60,26 +59,26 @@ def make_worker_round(
       A function of a worker's state and its batches (leading axis: local step).
 
     >>> import jax, jax.numpy as jnp, optax
-    >>> from olsgd_jax import Task, init_state, local_sgd, make_worker_round
-    >>> task = Task.of_loss(lambda x, c: (x - c) ** 2 / 2, lambda key: jnp.zeros(()))
+    >>> from olsgd_jax import init_state, local_sgd, make_worker_round, plain_loss
+    >>> loss = plain_loss(lambda x, centre: (x - centre) ** 2 / 2)
     >>> state = init_state(
     ...     jnp.zeros(()), optax.sgd(0.5), local_sgd(), num_workers=2
     ... )
-    >>> worker_round = make_worker_round(task, optax.sgd(0.5), local_sgd())
+    >>> worker_round = make_worker_round(loss, optax.sgd(0.5), local_sgd())
     >>> batches = jnp.array([[4.0], [8.0]])  # (worker, step)
     >>> state, record = jax.vmap(worker_round, axis_name="workers")(state, batches)
     >>> state.params.tolist(), record.loss.tolist()
     ([3.0, 3.0], [[8.0], [32.0]])
     """
     check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
-    local_steps = make_local_steps(task.loss, optimizer, strategy, mean)
+    local_steps = make_local_steps(loss, optimizer, strategy, mean)
 
     def to_average(state: WorkerState):
         return averaged_part(state.model_state, model_state_policy)
 
     def worker_round(start: WorkerState, batches: Batch):
         with jax.named_scope("local_steps"):
-            end, loss = local_steps(start, batches)
+            end, losses = local_steps(start, batches)
         # The order of these lines is not the order on the device. A mean of "start"
         # shares no data with the local steps, so XLA is free to overlap the two.
         with jax.named_scope("mean"):
@@ -101,6 +100,6 @@ def make_worker_round(
             strategy_state=strategy_state,
             round=end.round + 1,
         )
-        return state, RoundRecord(loss)
+        return state, RoundRecord(losses)
 
     return worker_round

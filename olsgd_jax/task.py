@@ -15,13 +15,11 @@ from olsgd_jax.types import ArrayTree, Batch, Loss, ModelState, Params
 class Task(NamedTuple):
     """What is learned, as pure functions.
 
-    A loss of params and batch alone becomes a task by `Task.of_loss`.
-
     >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import Task
+    >>> from olsgd_jax import Task, plain_loss
     >>> def loss(params, batch):
     ...     return jnp.sum((params - batch) ** 2)
-    >>> task = Task.of_loss(loss, init=lambda key: jnp.zeros(3))
+    >>> task = Task(lambda key: (jnp.zeros(3), {}), plain_loss(loss))
     >>> params, model_state = task.init(jax.random.key(0))
     >>> value, _ = task.loss(params, model_state, jnp.ones(3), jax.random.key(1))
     >>> value.item()
@@ -33,20 +31,25 @@ class Task(NamedTuple):
     # params, model_state, inputs -> outputs, for evaluation; None without outputs.
     predict: Callable[[Params, ModelState, ArrayTree], jax.Array] | None = None
 
-    @staticmethod
-    def of_loss(
-        loss: Callable[[Params, Batch], Float[Array, ""]],
-        init: Callable[[Key[Array, ""]], Params],
-    ) -> "Task":
-        """Makes a task of a loss that has neither model state nor randomness."""
 
-        def full_loss(
-            params: Params, model_state: ModelState, batch: Batch, key: Key[Array, ""]
-        ):
-            del key
-            return loss(params, batch), model_state
+def plain_loss(loss: Callable[[Params, Batch], Float[Array, ""]]) -> Loss:
+    """Makes a `Loss` of one that has neither model state nor randomness.
 
-        return Task(lambda key: (init(key), ()), full_loss)
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import plain_loss
+    >>> loss = plain_loss(lambda params, batch: jnp.sum(params * batch))
+    >>> value, _ = loss(jnp.ones(3), {}, jnp.arange(3.0), jax.random.key(0))
+    >>> value.item()
+    3.0
+    """
+
+    def full_loss(
+        params: Params, model_state: ModelState, batch: Batch, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], ModelState]:
+        del key
+        return loss(params, batch), model_state
+
+    return full_loss
 
 
 def classification(

@@ -76,7 +76,7 @@ def _rounds(
       the seconds that all rounds took.
     """
     overlap_round = make_round(
-        parts.task,
+        parts.task.loss,
         parts.optimizer,
         parts.strategy,
         sync_period=config.sync_period,
@@ -103,7 +103,7 @@ def _rounds(
 
 def _bytes_per_step(config: Config, parts: Parts, state: WorkerState) -> float:
     worker_round = make_worker_round(
-        parts.task, parts.optimizer, parts.strategy, config.model_state_policy
+        parts.task.loss, parts.optimizer, parts.strategy, config.model_state_policy
     )
     num_bytes = payload_bytes(
         worker_round, state, parts.batches(0), num_workers=config.num_workers

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from olsgd_jax import Task, init_state, make_round, worker_mesh
+from olsgd_jax import init_state, make_round, plain_loss, worker_mesh
 
 VECTOR, MATRIX = (5,), (4, 3)
 SIZE = 17
@@ -41,7 +41,7 @@ def quadratic_loss(curvature):
 
 def run_rounds(problem, optimizer, strategies, tau, mapping="vmap"):
     """Yields the library's states and records by strategy, after every round."""
-    task = Task.of_loss(quadratic_loss(problem.curvature), lambda key: None)
+    loss = plain_loss(quadratic_loss(problem.curvature))
     m = problem.num_workers
     mesh = None if mapping == "vmap" else worker_mesh(m)
     start = as_tree(problem.start)
@@ -51,7 +51,7 @@ def run_rounds(problem, optimizer, strategies, tau, mapping="vmap"):
 
     rounds = {
         name: make_round(
-            task, optimizer, strategy, sync_period=tau, mesh=mesh, mapping=mapping
+            loss, optimizer, strategy, sync_period=tau, mesh=mesh, mapping=mapping
         )
         for name, strategy in strategies.items()
     }

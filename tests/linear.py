@@ -11,13 +11,13 @@ import optax
 
 from olsgd_jax import (
     WORKERS,
-    Task,
     cocod_sgd,
     easgd,
     init_state,
     local_sgd,
     make_worker_round,
     overlap_local_sgd,
+    plain_loss,
     slowmo,
 )
 from olsgd_jax.theory import (
@@ -77,8 +77,8 @@ def random_gradients(m, tau):
 def library_rounds(strategy, m, tau):
     """Lists the workers' models, their strategy's state and y after every round."""
     gradients, start = random_gradients(m, tau)
-    task = Task.of_loss(lambda x, g: jnp.vdot(g, x), lambda key: None)
-    worker_round = make_worker_round(task, optax.sgd(RATE), strategy)
+    loss = plain_loss(lambda x, g: jnp.vdot(g, x))
+    worker_round = make_worker_round(loss, optax.sgd(RATE), strategy)
 
     def run_round(state, batches):
         state, _ = jax.vmap(worker_round, axis_name=WORKERS)(state, batches)

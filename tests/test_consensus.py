@@ -11,13 +11,13 @@ import pytest
 from olsgd_jax import (
     STRATEGIES,
     Config,
-    Task,
     easgd,
     init_state,
     local_sgd,
     make_round,
     model_of,
     overlap_local_sgd,
+    plain_loss,
     spread,
 )
 from olsgd_jax.build import build_strategy
@@ -75,8 +75,8 @@ def test_each_model_is_what_its_definition_says(momentum, mesh):
     "strategy", [overlap_local_sgd(0.6, 0.7), easgd(0.9, num_workers=4)]
 )
 def test_rounds_without_gradients_leave_the_virtual_model_where_it_is(strategy, mesh):
-    task = Task.of_loss(lambda x, batch: 0 * jnp.sum(x), lambda key: None)
-    overlap_round = make_round(task, optax.sgd(0.1), strategy, sync_period=1, mesh=mesh)
+    loss = plain_loss(lambda x, batch: 0 * jnp.sum(x))
+    overlap_round = make_round(loss, optax.sgd(0.1), strategy, sync_period=1, mesh=mesh)
     state = state_of(strategy, mesh)
     before, _ = model_of(state, strategy, "virtual", mesh)
     for _ in range(3):
@@ -89,8 +89,8 @@ def test_the_anchor_is_the_one_that_workers_were_last_pulled_to(mesh):
     # At a pullback of 1 they are at the anchor: the mean of the round's start, though
     # the mean of their models has moved on in the round's one step.
     strategy = overlap_local_sgd(pullback=1.0)
-    task = Task.of_loss(lambda x, batch: jnp.sum(x), lambda key: None)
-    overlap_round = make_round(task, optax.sgd(0.1), strategy, sync_period=1, mesh=mesh)
+    loss = plain_loss(lambda x, batch: jnp.sum(x))
+    overlap_round = make_round(loss, optax.sgd(0.1), strategy, sync_period=1, mesh=mesh)
     state, _ = overlap_round(state_of(strategy, mesh), on_mesh(np.zeros((4, 1)), mesh))
     anchor, _ = model_of(state, strategy, "anchor", mesh)
     np.testing.assert_allclose(anchor, MODELS.mean(axis=0), rtol=1e-12)

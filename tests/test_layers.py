@@ -10,6 +10,7 @@ import jax
 import pytest
 
 import olsgd_jax
+import olsgd_jax.theory
 
 ROOT = pathlib.Path(olsgd_jax.__file__).parent
 # In the order in which data flows. A module imports only from lines above its own.
@@ -39,6 +40,7 @@ theory.limits theory.mixing theory.bound
 theory
 consensus
 evaluate
+provenance
 records
 build
 trainer
@@ -111,9 +113,10 @@ def test_files_are_short(path):
 
 
 def public_objects():
-    for name, thing in vars(olsgd_jax).items():
-        if not name.startswith("_") and not inspect.ismodule(thing):
-            yield name, thing
+    for module in (olsgd_jax, olsgd_jax.theory):
+        for name, thing in vars(module).items():
+            if not name.startswith("_") and not inspect.ismodule(thing):
+                yield name, thing
 
 
 @pytest.mark.parametrize(("name", "thing"), list(public_objects()))

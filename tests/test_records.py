@@ -2,12 +2,10 @@
 
 import dataclasses
 import json
-import shutil
-import subprocess
 
 import pytest
 
-from olsgd_jax import Config, Record, read_records, records, write_records
+from olsgd_jax import Config, Record, read_records, write_records
 
 CONFIG = Config(strategy="slowmo", seed=7)
 RECORDS = [
@@ -112,35 +110,3 @@ def test_a_value_that_is_no_finite_number_is_an_error(path, value, kind, message
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(kind, match=message):
         read_records(path)
-
-
-@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_the_commit_is_that_of_the_library_and_says_if_it_was_changed(
-    tmp_path, monkeypatch
-):
-    def git(*args):
-        command = [
-            "git",
-            "-C",
-            str(tmp_path),
-            "-c",
-            "user.name=a",
-            "-c",
-            "user.email=b",
-        ]
-        return subprocess.run(
-            [*command, *args], check=True, capture_output=True, text=True
-        ).stdout.strip()
-
-    library = tmp_path / "records.py"
-    library.write_text("first")
-    monkeypatch.setattr(records, "__file__", str(library))
-    assert records._commit() is None  # outside of git
-    git("init")
-    git("commit", "--allow-empty", "--message", "someone's own")
-    assert records._commit() is None  # in a repository that is not its own
-    git("add", library.name)
-    git("commit", "--message", "first")
-    assert records._commit() == git("rev-parse", "HEAD")
-    library.write_text("second")
-    assert records._commit() == git("rev-parse", "HEAD") + "-dirty"

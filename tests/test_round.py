@@ -12,7 +12,6 @@ import pytest
 from olsgd_jax import (
     MLP,
     WORKERS,
-    Task,
     classification,
     cocod_sgd,
     easgd,
@@ -22,6 +21,7 @@ from olsgd_jax import (
     make_worker_round,
     overlap_local_sgd,
     payload_bytes,
+    plain_loss,
     powersgd,
     slowmo,
     sync_sgd,
@@ -40,9 +40,7 @@ BLOCKING = {"local": local_sgd(), "slowmo": slowmo(0.7), "easgd": easgd(0.9, 4)}
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
 CENTRES = jnp.array([-3.0, -1.0, 1.0, 3.0])  # worker i minimises ½ (x − cᵢ)²
 
-scalar_task = Task.of_loss(
-    lambda x, centre: (x - centre) ** 2 / 2, init=lambda key: jnp.zeros(())
-)
+scalar_loss = plain_loss(lambda x, centre: (x - centre) ** 2 / 2)
 
 
 def scalar_batches(tau, m=4):
@@ -50,7 +48,7 @@ def scalar_batches(tau, m=4):
 
 
 def jaxpr_of_round(strategy):
-    worker_round = make_worker_round(scalar_task, OPTIMIZER, strategy)
+    worker_round = make_worker_round(scalar_loss, OPTIMIZER, strategy)
     state = init_state(jnp.zeros(()), OPTIMIZER, strategy, num_workers=4)
     one = jax.tree.map(lambda x: x[0], state)
     traced = jax.make_jaxpr(worker_round, axis_env=[(WORKERS, 4)])(one, jnp.ones(3))
@@ -76,7 +74,7 @@ def test_workers_settle_at_the_closed_form_spread(pullback, mesh):
     # mean c = 0. At rest d = (1 − α) / (1 + α) c.
     strategy, optimizer = overlap_local_sgd(pullback), optax.sgd(0.5)
     overlap_round = make_round(
-        scalar_task, optimizer, strategy, sync_period=1, mesh=mesh
+        scalar_loss, optimizer, strategy, sync_period=1, mesh=mesh
     )
     state = init_state(jnp.zeros(()), optimizer, strategy, mesh=mesh, num_workers=4)
     for _ in range(60):
@@ -90,8 +88,8 @@ def test_the_state_is_sharded_over_the_workers_and_stays_so():
     mesh = worker_mesh(4)
     strategy = overlap_local_sgd(0.6)
     state = init_state(jnp.zeros(3), OPTIMIZER, strategy, mesh=mesh)
-    task = Task.of_loss(lambda x, c: jnp.sum((x - c) ** 2), lambda key: jnp.zeros(3))
-    overlap_round = make_round(task, OPTIMIZER, strategy, sync_period=2, mesh=mesh)
+    loss = plain_loss(lambda x, centre: jnp.sum((x - centre) ** 2))
+    overlap_round = make_round(loss, OPTIMIZER, strategy, sync_period=2, mesh=mesh)
     before = [leaf.sharding for leaf in jax.tree.leaves(state)]
     state, _ = overlap_round(state, jnp.ones((4, 2, 3)))
     after = [leaf.sharding for leaf in jax.tree.leaves(state)]
@@ -103,7 +101,7 @@ def test_the_state_is_sharded_over_the_workers_and_stays_so():
 def test_the_state_is_donated_and_a_second_round_compiles_nothing(mesh, caplog):
     strategy = overlap_local_sgd(0.6, 0.7)
     overlap_round = make_round(
-        scalar_task, OPTIMIZER, strategy, sync_period=2, mesh=mesh
+        scalar_loss, OPTIMIZER, strategy, sync_period=2, mesh=mesh
     )
     first = init_state(jnp.zeros(()), OPTIMIZER, strategy, mesh=mesh, num_workers=4)
     state, _ = overlap_round(first, scalar_batches(2))
@@ -136,7 +134,7 @@ def stats_after(strategy, policy, rounds):
     params, model_state = task.init(jax.random.key(0))
     optimizer = optax.sgd(0.0)
     run = make_round(
-        task, optimizer, strategy, sync_period=1, model_state_policy=policy
+        task.loss, optimizer, strategy, sync_period=1, model_state_policy=policy
     )
     state = init_state(
         params, optimizer, strategy, num_workers=2, model_state=model_state
@@ -175,7 +173,7 @@ def test_averaged_model_state_of_a_delayed_strategy_can_overlap_too():
     task = classification(Counting(), jax.ShapeDtypeStruct((2, 1), jnp.float64))
     params, stats = task.init(jax.random.key(0))
     strategy = overlap_local_sgd(0.6)
-    worker_round = make_worker_round(task, OPTIMIZER, strategy, "averaged")
+    worker_round = make_worker_round(task.loss, OPTIMIZER, strategy, "averaged")
     state = init_state(params, OPTIMIZER, strategy, num_workers=2, model_state=stats)
     one = jax.tree.map(lambda x: x[0], state)
     batches = {"inputs": jnp.ones((1, 2, 1)), "labels": jnp.zeros((1, 2), jnp.int32)}
@@ -189,8 +187,7 @@ def noises(seed, tau, rounds, m=3):
     def loss(params, model_state, batch, key):
         return jax.random.normal(key) + 0.0 * params * batch, model_state
 
-    task = Task(lambda key: (jnp.zeros(()), ()), loss)
-    run = make_round(task, optax.sgd(0.1), local_sgd(), sync_period=tau)
+    run = make_round(loss, optax.sgd(0.1), local_sgd(), sync_period=tau)
     state = init_state(
         jnp.zeros(()), optax.sgd(0.1), local_sgd(), num_workers=m, seed=seed
     )
@@ -220,7 +217,7 @@ def test_dropout_differs_between_workers_with_equal_data():
         MLP(16, num_classes=3, dropout=0.5), jax.ShapeDtypeStruct((8, 4), jnp.float32)
     )
     params, _ = task.init(jax.random.key(0))
-    run = make_round(task, OPTIMIZER, local_sgd(), sync_period=2)
+    run = make_round(task.loss, OPTIMIZER, local_sgd(), sync_period=2)
     state = init_state(params, OPTIMIZER, local_sgd(), num_workers=4)
     batches = {
         "inputs": jnp.ones((4, 2, 8, 4), jnp.float32),
@@ -235,10 +232,8 @@ class TestPayload:
     params = {"w": jnp.zeros((6, 4)), "b": jnp.zeros(4)}  # 28 numbers, 224 bytes
 
     def bytes_of(self, strategy, tau=5):
-        task = Task.of_loss(
-            lambda p, batch: p["w"].sum() + p["b"].sum(), lambda key: self.params
-        )
-        worker_round = make_worker_round(task, OPTIMIZER, strategy)
+        loss = plain_loss(lambda params, batch: optax.tree.sum(params))
+        worker_round = make_worker_round(loss, OPTIMIZER, strategy)
         state = init_state(self.params, OPTIMIZER, strategy, num_workers=4)
         return payload_bytes(worker_round, state, jnp.zeros((4, tau)), num_workers=4)
 
@@ -255,7 +250,7 @@ class TestPayload:
 
 def round_and_state(strategy=None, optimizer=OPTIMIZER, tau=2, m=4):
     strategy = strategy or overlap_local_sgd(0.6)
-    run = make_round(scalar_task, optimizer, strategy, sync_period=tau)
+    run = make_round(scalar_loss, optimizer, strategy, sync_period=tau)
     return run, init_state(jnp.zeros(()), optimizer, strategy, num_workers=m)
 
 
@@ -281,12 +276,12 @@ def test_batches_without_arrays_are_refused():
 @pytest.mark.parametrize("tau", [0, -1])
 def test_a_sync_period_below_one_is_refused(tau):
     with pytest.raises(ValueError, match=f"sync_period must be at least 1, got {tau}"):
-        make_round(scalar_task, OPTIMIZER, local_sgd(), sync_period=tau)
+        make_round(scalar_loss, OPTIMIZER, local_sgd(), sync_period=tau)
 
 
 def test_a_sync_period_that_is_no_whole_number_is_refused():
     with pytest.raises(TypeError, match="sync_period must be a whole number, got 2.5"):
-        inspect.unwrap(make_round)(scalar_task, OPTIMIZER, local_sgd(), sync_period=2.5)
+        inspect.unwrap(make_round)(scalar_loss, OPTIMIZER, local_sgd(), sync_period=2.5)
 
 
 def test_an_optimizer_state_of_another_optimizer_is_refused():
@@ -329,7 +324,7 @@ def test_a_state_whose_arrays_disagree_on_the_workers_is_refused():
 def test_a_state_for_another_mesh_is_refused():
     strategy = overlap_local_sgd(0.6)
     run = make_round(
-        scalar_task, OPTIMIZER, strategy, sync_period=2, mesh=worker_mesh(4)
+        scalar_loss, OPTIMIZER, strategy, sync_period=2, mesh=worker_mesh(4)
     )
     state = init_state(jnp.zeros(()), OPTIMIZER, strategy, num_workers=8)
     with pytest.raises(ValueError, match=r"leading axes \(num_workers 4\), got shape"):
@@ -376,5 +371,5 @@ def test_an_unknown_policy_for_model_state_is_refused():
     message = "model_state_policy must be one of local, averaged, got 'global'"
     with pytest.raises(ValueError, match=message):
         inspect.unwrap(make_worker_round)(
-            scalar_task, OPTIMIZER, local_sgd(), model_state_policy="global"
+            scalar_loss, OPTIMIZER, local_sgd(), model_state_policy="global"
         )

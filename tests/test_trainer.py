@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from olsgd_jax import Config, evaluate, train
+from olsgd_jax import Config, evaluate, train, trainer
 from olsgd_jax.build import build
 
 SMALL = Config(width=8, num_rounds=5, evaluate_every=2, batch_size=8)
@@ -123,6 +123,24 @@ def test_the_evaluated_model_is_the_one_asked_for():
         for which in ("worker", "consensus", "anchor", "virtual")
     }
     assert len(set(losses.values())) == 4
+
+
+def test_the_round_is_made_as_the_config_says(monkeypatch):
+    # Mappings agree by design and digits have no model state: records cannot tell.
+    seen = []
+
+    def make_round(*parts, **options):
+        seen.append(options)
+        return trainer_make_round(*parts, **options)
+
+    trainer_make_round = trainer.make_round
+    monkeypatch.setattr(trainer, "make_round", make_round)
+    config = replace(mapping="pmap", model_state_policy="averaged", sync_period=2)
+    next(train(config))
+    [options] = seen
+    assert options["mesh"].size == 4
+    for name in ("mapping", "model_state_policy", "sync_period"):
+        assert options[name] == getattr(config, name)
 
 
 def test_it_learns():

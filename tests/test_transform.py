@@ -9,13 +9,13 @@ import optax
 import pytest
 
 from olsgd_jax import (
-    Task,
     distribute,
     easgd,
     init_state,
     local_sgd,
     make_round,
     overlap_local_sgd,
+    plain_loss,
     sync_sgd,
     to_workers,
 )
@@ -47,8 +47,7 @@ def test_the_face_and_the_round_hold_the_same_models_and_the_same_state():
     centres = jax.random.normal(jax.random.key(0), (m, 4 * tau, 3))
     tx = distribute(OPTIMIZER, STRATEGY, tau)
     params, opt_state = start(tx, m)
-    task = Task.of_loss(loss, lambda key: jnp.arange(3.0))
-    run = make_round(task, OPTIMIZER, STRATEGY, sync_period=tau)
+    run = make_round(plain_loss(loss), OPTIMIZER, STRATEGY, sync_period=tau)
     state = init_state(jnp.arange(3.0), OPTIMIZER, STRATEGY, num_workers=m)
     for r in range(4):
         batches = centres[:, r * tau : (r + 1) * tau]

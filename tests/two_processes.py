@@ -22,18 +22,18 @@ import optax  # noqa: E402
 from jax.experimental import multihost_utils  # noqa: E402
 
 from olsgd_jax import (  # noqa: E402
-    Task,
     init_state,
     make_round,
     overlap_local_sgd,
+    plain_loss,
     worker_mesh,
 )
 
 mesh = worker_mesh(4)
 optimizer, strategy = optax.adam(0.1), overlap_local_sgd(0.6, 0.7)
-task = Task.of_loss(lambda x, c: jnp.sum((x - c) ** 2), lambda key: jnp.zeros(3))
+loss = plain_loss(lambda x, centre: jnp.sum((x - centre) ** 2))
 state = init_state(jnp.zeros(3), optimizer, strategy, mesh=mesh)
-overlap_round = make_round(task, optimizer, strategy, sync_period=2, mesh=mesh)
+overlap_round = make_round(loss, optimizer, strategy, sync_period=2, mesh=mesh)
 centres = np.random.default_rng(0).normal(size=(3, 4, 2, 3))
 for batches in centres:
     state, _ = overlap_round(state, batches)

@@ -10,7 +10,13 @@ from olsgd_jax.checks import check_choice
 
 
 class Dataset(NamedTuple):
-    """Examples to learn from, and examples to be tested on."""
+    """Examples to learn from, and examples to be tested on.
+
+    >>> from olsgd_jax import load_dataset
+    >>> dataset = load_dataset("digits")
+    >>> dataset.train_labels.shape, dataset.test_labels.dtype
+    ((1440,), dtype('int32'))
+    """
 
     train_inputs: Float32[np.ndarray, "train ..."]
     train_labels: Int32[np.ndarray, " train"]  # in [0, num_classes)

@@ -1,4 +1,4 @@
-"""make_round: a task, an optimizer and a strategy become `overlap_round`."""
+"""make_round: a loss, an optimizer and a strategy become `overlap_round`."""
 
 from collections.abc import Callable
 
@@ -11,13 +11,12 @@ from olsgd_jax.local import WorkerState
 from olsgd_jax.round import RoundRecord, make_worker_round
 from olsgd_jax.state import check_state
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.task import Task
-from olsgd_jax.types import Batch, Mapping, ModelStatePolicy
+from olsgd_jax.types import Batch, Loss, Mapping, ModelStatePolicy
 from olsgd_jax.workers import on_workers
 
 
 def make_round(
-    task: Task,
+    loss: Loss,
     optimizer: optax.GradientTransformation,
     strategy: Strategy,
     *,
@@ -29,7 +28,7 @@ def make_round(
     """Builds the compiled round of all workers.
 
     Args:
-      task: what is learned.
+      loss: what is minimised; see `plain_loss` and `classification`.
       optimizer: any optax optimizer; learning-rate schedules are part of it.
       strategy: how workers communicate.
       sync_period: τ, local steps in a round.
@@ -45,10 +44,10 @@ def make_round(
       local step).
 
     >>> import jax.numpy as jnp, optax
-    >>> from olsgd_jax import Task, init_state, make_round, overlap_local_sgd
-    >>> task = Task.of_loss(lambda x, c: (x - c) ** 2 / 2, lambda key: jnp.zeros(()))
+    >>> from olsgd_jax import init_state, make_round, overlap_local_sgd, plain_loss
+    >>> loss = plain_loss(lambda x, centre: (x - centre) ** 2 / 2)
     >>> optimizer, strategy = optax.sgd(0.5), overlap_local_sgd(pullback=0.5)
-    >>> overlap_round = make_round(task, optimizer, strategy, sync_period=1)
+    >>> overlap_round = make_round(loss, optimizer, strategy, sync_period=1)
     >>> state = init_state(jnp.zeros(()), optimizer, strategy, num_workers=2)
     >>> batches = jnp.array([[4.0], [8.0]])  # (worker, step)
     >>> for _ in range(2):
@@ -57,7 +56,7 @@ def make_round(
     ([2.0, 3.25], [1.5, 1.5])
     """
     check_count("sync_period", sync_period)
-    worker_round = make_worker_round(task, optimizer, strategy, model_state_policy)
+    worker_round = make_worker_round(loss, optimizer, strategy, model_state_policy)
     all_workers = on_workers(worker_round, mesh, mapping)
 
     def overlap_round(state: WorkerState, batches: Batch):

@@ -45,7 +45,12 @@ from olsgd_jax.checks import check_count, check_number
 
 
 class Bound(NamedTuple):
-    """The four terms that bound the mean of ‖∇F(yₖ)‖² over all steps."""
+    """The four terms that bound the mean of ‖∇F(yₖ)‖² over all steps.
+
+    >>> from olsgd_jax.theory import Bound
+    >>> Bound(initial_gap=1.0, noise=0.5, local_noise=0.25, heterogeneity=0.0).total
+    1.75
+    """
 
     initial_gap: float  # of the start: 4 L (F(y₀) − F_inf) / ((1 − α) √(m K))
     noise: float  # of the mean gradient: 2 (1 − α) σ² / √(m K)
