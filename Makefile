@@ -17,7 +17,7 @@ test: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	JAX_PLATFORMS=cpu $(BIN)/pytest --quiet --doctest-modules olsgd_jax
-	JAX_PLATFORMS=cpu $(BIN)/pytest --quiet --numprocesses auto --dist loadgroup
+	JAX_PLATFORMS=cpu $(BIN)/pytest --quiet --numprocesses auto
 
 clean:
 	rm -rf .venv out

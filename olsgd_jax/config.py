@@ -2,13 +2,10 @@
 
 import dataclasses
 import math
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 from olsgd_jax.checks import check_choice, check_count, check_number
-from olsgd_jax.types import Mapping, ModelStatePolicy
-
-EvaluatedModel: TypeAlias = Literal["worker", "consensus", "anchor", "virtual"]
-"""Which model is evaluated; see `evaluate.model_of`."""
+from olsgd_jax.types import EvaluatedModel, Mapping, ModelStatePolicy
 
 STRATEGY_ARGS: dict[str, dict[str, float]] = {
     "overlap_local_sgd": {"pullback": 0.6, "anchor_momentum": 0.7},

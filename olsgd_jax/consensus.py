@@ -22,11 +22,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from olsgd_jax.checks import check_choice
-from olsgd_jax.config import EvaluatedModel
 from olsgd_jax.local import WorkerState
 from olsgd_jax.model_state import averaged_part, mix_model_state
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import ArrayTree, ModelState, Params
+from olsgd_jax.types import ArrayTree, EvaluatedModel, ModelState, Params
 from olsgd_jax.workers import on_workers, worker_mean
 
 

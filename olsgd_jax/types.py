@@ -46,3 +46,6 @@ Mapping: TypeAlias = Literal["vmap", "pmap", "shard_map"]
 
 ModelStatePolicy: TypeAlias = Literal["local", "averaged"]
 """Whether `ModelState` stays with its worker or is averaged with the models."""
+
+EvaluatedModel: TypeAlias = Literal["worker", "consensus", "anchor", "virtual"]
+"""Which model is evaluated; see `consensus.model_of`."""

@@ -1,5 +1,13 @@
 """Sixteen CPU devices, float64, strict promotion, checked annotations."""
 
+import os
+
+# Tests compile much and run little, in as many processes as there are cores: more
+# threads per compilation would only get in each other's way.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_parallel_codegen_split_count=1"
+)
+
 import jax
 import pytest
 from jaxtyping import install_import_hook

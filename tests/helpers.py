@@ -39,19 +39,32 @@ def quadratic_loss(curvature):
     return loss
 
 
-def run_rounds(problem, optimizer, strategies, tau, mapping="vmap"):
-    """Yields the library's states and records by strategy, after every round."""
-    loss = plain_loss(quadratic_loss(problem.curvature))
-    m = problem.num_workers
-    mesh = None if mapping == "vmap" else worker_mesh(m)
-    start = as_tree(problem.start)
+def mesh_of(mapping, m):
+    return None if mapping == "vmap" else worker_mesh(m)
+
+
+def first_states(problem, optimizer, strategies, mapping="vmap"):
+    """The library's states by strategy, before the first round."""
+    start, m = as_tree(problem.start), problem.num_workers
+    mesh = mesh_of(mapping, m)
 
     def init(strategy):
         return init_state(start, optimizer, strategy, mesh=mesh, num_workers=m)
 
+    return jax.jit(lambda: {name: init(s) for name, s in strategies.items()})()
+
+
+def run_rounds(problem, optimizer, strategies, tau, mapping="vmap", states=None):
+    """Yields the library's states and records by strategy, after every round."""
+    states = states or first_states(problem, optimizer, strategies, mapping)
     rounds = {
         name: make_round(
-            loss, optimizer, strategy, sync_period=tau, mesh=mesh, mapping=mapping
+            plain_loss(quadratic_loss(problem.curvature)),
+            optimizer,
+            strategy,
+            sync_period=tau,
+            mesh=mesh_of(mapping, problem.num_workers),
+            mapping=mapping,
         )
         for name, strategy in strategies.items()
     }
@@ -61,7 +74,6 @@ def run_rounds(problem, optimizer, strategies, tau, mapping="vmap"):
         results = {name: run(states[name], batches) for name, run in rounds.items()}
         return [{n: result[i] for n, result in results.items()} for i in (0, 1)]
 
-    states = jax.jit(lambda: {n: init(s) for n, s in strategies.items()})()
     for first in range(0, problem.num_steps, tau):
         batches = as_tree(problem.centres[:, first : first + tau])
         states, records = all_rounds(states, batches)

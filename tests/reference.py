@@ -14,8 +14,8 @@ class Problem:
     def __init__(self, num_workers, num_steps, optimizer, size, seed=0):
         rng = np.random.default_rng(seed)
         self.curvature = rng.uniform(0.5, 2.0, size)
-        self.centres = rng.normal(size=(num_workers, num_steps, size))
         self.start = rng.normal(size=size)
+        self.centres = rng.normal(size=(num_workers, num_steps, size))
         self.num_workers, self.num_steps = num_workers, num_steps
         self.optimizer = optimizer
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -93,47 +92,53 @@ def reference_run(strategy, optimizer, m, tau):
     return problem, list(loop(problem, tau, **arguments))
 
 
-@functools.cache
-def library_rounds(tau, m, optimizer, mapping):
-    """All strategies' states and records, round by round, from one compilation."""
-    problem = reference.Problem(m, ROUNDS * tau, None, helpers.SIZE)
-    strategies = {name: build(m) for name, (build, _, _) in STRATEGIES.items()}
-    library = helpers.optimizers(schedule)[optimizer]
-    with promotion_for(optimizer):
-        return list(helpers.run_rounds(problem, library, strategies, tau, mapping))
-
-
-def groups(*values):
-    """Keeps the tests that share a compilation in one process."""
-    return [
-        pytest.param(*group, marks=pytest.mark.xdist_group(str(group)))
-        for group in itertools.product(*values)
-    ]
-
-
 MAPPINGS = ["vmap", "pmap", "shard_map"]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(
-    ("tau", "m", "optimizer", "mapping"),
-    groups([1, 2, 3, 8], [1, 2, 4, 16], OPTIMIZERS, MAPPINGS),
-)
-def test_the_round_follows_the_paper(strategy, tau, m, optimizer, mapping):
-    problem, steps = reference_run(strategy, optimizer, m, tau)
-    models = [problem.models(), *(X for X, _ in steps)]
-    rounds = library_rounds(tau, m, optimizer, mapping)
-    for r, (states, records) in enumerate(rounds):
-        # The loss of a step pins the model that the step began with.
-        for j, loss in enumerate(records[strategy].loss.T):
-            k = r * tau + j
-            np.testing.assert_allclose(loss, problem.losses(models[k], k), rtol=1e-12)
-        X, z = steps[(r + 1) * tau - 1]
-        state = states[strategy]
-        np.testing.assert_allclose(helpers.as_flat(state.params), X, atol=1e-12)
-        if z is not None:
-            anchor = helpers.as_flat(state.strategy_state.anchor)
-            np.testing.assert_allclose(anchor, np.tile(z, (m, 1)), atol=1e-12)
+def library_strategies(m):
+    return {name: build(m) for name, (build, _, _) in STRATEGIES.items()}
+
+
+@functools.cache
+def first_states(m, optimizer, mapping):
+    problem = reference.Problem(m, 1, None, helpers.SIZE)
+    library = helpers.optimizers(schedule)[optimizer]
+    return helpers.first_states(problem, library, library_strategies(m), mapping)
+
+
+# All strategies of a test share one compilation, or the suite would take an hour.
+@pytest.mark.parametrize("mapping", MAPPINGS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("m", [1, 2, 4, 16])
+@pytest.mark.parametrize("tau", [1, 2, 3, 8])
+def test_the_rounds_follow_the_papers(tau, m, optimizer, mapping, subtests):
+    problem = reference.Problem(m, ROUNDS * tau, None, helpers.SIZE)
+    strategies, library = library_strategies(m), helpers.optimizers(schedule)[optimizer]
+    states = first_states(m, optimizer, mapping)
+    with promotion_for(optimizer):
+        rounds = list(
+            helpers.run_rounds(problem, library, strategies, tau, mapping, states)
+        )
+    for strategy in STRATEGIES:
+        with subtests.test(strategy):
+            problem, steps = reference_run(strategy, optimizer, m, tau)
+            models = [problem.models(), *(X for X, _ in steps)]
+            for r, (states, records) in enumerate(rounds):
+                # The loss of a step pins the model that the step began with.
+                losses = [problem.losses(models[k], k) for k in steps_of(r, tau)]
+                np.testing.assert_allclose(records[strategy].loss.T, losses, rtol=1e-12)
+                assert_follows(states[strategy], *steps[steps_of(r, tau)[-1]])
+
+
+def steps_of(r, tau):
+    return range(r * tau, (r + 1) * tau)
+
+
+def assert_follows(state, X, z):
+    np.testing.assert_allclose(helpers.as_flat(state.params), X, atol=1e-12)
+    if z is not None:
+        anchors = helpers.as_flat(state.strategy_state.anchor)
+        np.testing.assert_allclose(anchors, np.tile(z, (len(X), 1)), atol=1e-12)
 
 
 def on_user_axis(train_step, mapping, m):
@@ -152,15 +157,12 @@ def on_user_axis(train_step, mapping, m):
     return jax.jit(jax.shard_map(one, mesh=mesh, in_specs=spec, out_specs=spec))
 
 
-@functools.cache
-def library_steps(tau, m, optimizer, mapping):
-    """All strategies' params from a user's own loop, step by step."""
-    problem = reference.Problem(m, ROUNDS * tau, None, helpers.SIZE)
+def run_steps(problem, inner, strategies, tau, mapping):
+    """Yields the params of all strategies from a user's own loop, after every step."""
     grad = jax.grad(helpers.quadratic_loss(problem.curvature))
-    inner = helpers.optimizers(schedule)[optimizer]
     txs = {
-        name: distribute(inner, build(m), tau, axis_name="batch")
-        for name, (build, _, _) in STRATEGIES.items()
+        name: distribute(inner, strategy, tau, axis_name="batch")
+        for name, strategy in strategies.items()
     }
 
     def train_step(states, centre):
@@ -170,24 +172,24 @@ def library_steps(tau, m, optimizer, mapping):
 
         return {name: one(tx, *states[name]) for name, tx in txs.items()}
 
-    start = helpers.as_tree(problem.start)
+    start, m = helpers.as_tree(problem.start), problem.num_workers
     states = to_workers({n: (start, tx.init(start)) for n, tx in txs.items()}, m)
     step = on_user_axis(train_step, mapping, m)
+    for k in range(problem.num_steps):
+        states = step(states, helpers.as_tree(problem.centres[:, k]))
+        yield {name: helpers.as_flat(params) for name, (params, _) in states.items()}
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("tau", "m"), [(1, 4), (3, 2), (8, 16)])
+def test_the_optax_faces_follow_the_papers(tau, m, optimizer, mapping, subtests):
+    problem = reference.Problem(m, ROUNDS * tau, None, helpers.SIZE)
+    strategies, library = library_strategies(m), helpers.optimizers(schedule)[optimizer]
     with promotion_for(optimizer):
-        steps = []
-        for k in range(problem.num_steps):
-            states = step(states, helpers.as_tree(problem.centres[:, k]))
-            steps.append({n: helpers.as_flat(state[0]) for n, state in states.items()})
-        return steps
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(
-    ("tau", "m", "optimizer", "mapping"),
-    groups([1, 3], [2, 4], OPTIMIZERS, MAPPINGS) + groups([8], [16], ["sgd"], MAPPINGS),
-)
-def test_the_optax_face_follows_the_paper(strategy, tau, m, optimizer, mapping):
-    _, steps = reference_run(strategy, optimizer, m, tau)
-    library = library_steps(tau, m, optimizer, mapping)
-    for params, (X, _) in zip(library, steps, strict=True):
-        np.testing.assert_allclose(params[strategy], X, atol=1e-12)
+        params = list(run_steps(problem, library, strategies, tau, mapping))
+    for strategy in STRATEGIES:
+        with subtests.test(strategy):
+            _, steps = reference_run(strategy, optimizer, m, tau)
+            for k, (X, _) in enumerate(steps):
+                np.testing.assert_allclose(params[k][strategy], X, atol=1e-12)

@@ -1,0 +1,41 @@
+"""What the README shows, runs."""
+
+import pathlib
+import re
+
+import jax
+import pytest
+
+import olsgd_jax
+
+README = pathlib.Path(__file__).parent.parent / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_runs_as_it_stands(example, capsys):
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        exec(compile(example, README, "exec"), {})
+    assert float(capsys.readouterr().out) < 0.1  # the loss it prints; it starts at 5
+
+
+def test_there_is_an_example():
+    assert len(EXAMPLES) == 1
+
+
+@pytest.mark.parametrize("target", set(re.findall(r"\]\(([^)#]+)\)", TEXT)))
+def test_a_link_to_a_file_leads_there(target):
+    assert target.startswith("https://") or (README.parent / target).exists()
+
+
+def test_every_strategy_has_its_row():
+    rows = set(re.findall(r"^\| `(\w+)\(", TEXT, re.MULTILINE))
+    assert rows == olsgd_jax.STRATEGIES.keys()
+
+
+@pytest.mark.parametrize(
+    "module", sorted(set(re.findall(r"-m (experiments\.\w+)", TEXT)))
+)
+def test_a_command_has_its_script(module):
+    assert (README.parent / module.replace(".", "/")).with_suffix(".py").exists()
