@@ -2,8 +2,8 @@
 
 Run:     python -m experiments.lanes
 Cost:    20 seconds (2 CPU cores)
-Answer:  no: of 1,000 lanes each takes 0.57 times as long as one of 10, and about as long
-         as one of 100. Few lanes share the cost of a call among few.
+Answer:  no: a lane among 1,000 takes 0.57 times as long as one among 10, and about as
+         long as one among 100. Where lanes are few, the cost of the call is theirs.
 """
 
 import argparse

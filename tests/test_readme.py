@@ -13,6 +13,10 @@ TEXT = README.read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
+def found(pattern):
+    return sorted(set(re.findall(pattern, TEXT)))
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs_as_it_stands(example, capsys):
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
@@ -24,7 +28,7 @@ def test_there_is_an_example():
     assert len(EXAMPLES) == 1
 
 
-@pytest.mark.parametrize("target", set(re.findall(r"\]\(([^)#]+)\)", TEXT)))
+@pytest.mark.parametrize("target", found(r"\]\(([^)#]+)\)"))
 def test_a_link_to_a_file_leads_there(target):
     assert target.startswith("https://") or (README.parent / target).exists()
 
@@ -34,8 +38,6 @@ def test_every_strategy_has_its_row():
     assert rows == olsgd_jax.STRATEGIES.keys()
 
 
-@pytest.mark.parametrize(
-    "module", sorted(set(re.findall(r"-m (experiments\.\w+)", TEXT)))
-)
+@pytest.mark.parametrize("module", found(r"-m (experiments\.\w+)"))
 def test_a_command_has_its_script(module):
     assert (README.parent / module.replace(".", "/")).with_suffix(".py").exists()
