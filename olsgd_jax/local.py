@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import (
+    ArrayTree,
     Batch,
     Loss,
     Mean,
@@ -45,7 +46,15 @@ class WorkerState(NamedTuple):
     round: Int[Array, "*workers"]  # r, rounds so far
 
 
-LocalSteps = Callable[[WorkerState, Batch], tuple[WorkerState, Float[Array, " steps"]]]
+class Steps(NamedTuple):
+    """What the local steps of a round give."""
+
+    end: WorkerState
+    losses: Float[Array, " steps"]  # before every step's update
+    sent: ArrayTree  # of the pieces that travelled beside the steps
+
+
+LocalSteps = Callable[..., Steps]
 
 
 def make_local_steps(
@@ -60,16 +69,20 @@ def make_local_steps(
       mean: averages a tree over workers.
 
     Returns:
-      A function of a worker's state and batches (leading axis: step) that gives the
-      state after the last step, and the loss at every step.
+      A function of a worker's state and batches (leading axis: step). It also takes
+      `pieces`, a tree whose leading axis is the step, and passes piece k to `send`
+      beside step k, with which it shares no data.
     """
     optimizer = optax.with_extra_args_support(optimizer)
 
-    def local_steps(state: WorkerState, batches: Batch):
+    def local_steps(
+        state: WorkerState, batches: Batch, pieces: ArrayTree = (), send: Mean = mean
+    ) -> Steps:
         round_key = jax.random.fold_in(state.key, state.round)
 
-        def local_step(state: WorkerState, step_and_batch: tuple):
-            step, batch = step_and_batch
+        def local_step(state: WorkerState, inputs: tuple):
+            step, batch, piece = inputs
+            sent = send(piece)
             key = jax.random.fold_in(round_key, step)
             (value, model_state), grads = jax.value_and_grad(loss, has_aux=True)(
                 state.params, state.model_state, batch, key
@@ -86,9 +99,11 @@ def make_local_steps(
                 model_state=model_state,
                 opt_state=opt_state,
                 strategy_state=strategy_state,
-            ), value
+            ), (value, sent)
 
         sync_period = jax.tree.leaves(batches)[0].shape[0]
-        return lax.scan(local_step, state, (jnp.arange(sync_period), batches))
+        inputs = (jnp.arange(sync_period), batches, pieces)
+        end, (losses, sent) = lax.scan(local_step, state, inputs)
+        return Steps(end, losses, sent)
 
     return local_steps

@@ -1,4 +1,4 @@
-"""The round: tau local steps, one mean, one mix. The heart of the library.
+"""The round: τ local steps, one mean, one mix. The heart of the library.
 
 start ──┬── local steps ──── end ──┬── mix ── next start
         └── mean of the starts ────┘           (a delayed strategy)
@@ -12,10 +12,10 @@ import optax
 from jaxtyping import Array, Float
 
 from olsgd_jax.checks import check_choice
-from olsgd_jax.local import WorkerState, make_local_steps
+from olsgd_jax.local import LocalSteps, Steps, WorkerState, make_local_steps
 from olsgd_jax.model_state import averaged_part, mix_model_state
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import Batch, Loss, Mean, ModelStatePolicy
+from olsgd_jax.types import ArrayTree, Batch, Loss, Mean, ModelStatePolicy
 from olsgd_jax.workers import worker_mean
 
 
@@ -34,12 +34,61 @@ class RoundRecord(NamedTuple):
 WorkerRound = Callable[[WorkerState, Batch], tuple[WorkerState, RoundRecord]]
 
 
+class RoundParts(NamedTuple):
+    """What a round is made of, for one worker; a driver decides what runs when."""
+
+    local_steps: LocalSteps
+    models: Callable[[WorkerState], ArrayTree]  # what of a state is averaged
+    # start, end, mean of the models -> the next start
+    mix: Callable[[WorkerState, WorkerState, ArrayTree], WorkerState]
+
+
+Form = Callable[[Mean, ArrayTree, Callable[..., Steps]], tuple[ArrayTree, Steps]]
+"""mean, models, steps -> the models' mean, and the steps that ran beside it."""
+
+
+def tree_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
+    """Averages the models as they are: a collective for every array."""
+    return mean(models), steps()
+
+
+def make_round_parts(
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    model_state_policy: ModelStatePolicy,
+    mean: Mean,
+) -> RoundParts:
+    """Builds the parts of one worker's round; arguments as of `make_worker_round`."""
+    check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
+
+    def models(state: WorkerState) -> ArrayTree:
+        return state.params, averaged_part(state.model_state, model_state_policy)
+
+    def mix(start: WorkerState, end: WorkerState, mean: ArrayTree) -> WorkerState:
+        mean_params, mean_model_state = mean
+        params, strategy_state = strategy.mix(
+            start.params, end.params, mean_params, end.strategy_state
+        )
+        return end._replace(
+            params=params,
+            model_state=mix_model_state(
+                end.model_state, mean_model_state, strategy.mean_of
+            ),
+            strategy_state=strategy_state,
+            round=end.round + 1,
+        )
+
+    return RoundParts(make_local_steps(loss, optimizer, strategy, mean), models, mix)
+
+
 def make_worker_round(
     loss: Loss,
     optimizer: optax.GradientTransformation,
     strategy: Strategy,
     model_state_policy: ModelStatePolicy = "local",
     mean: Mean = worker_mean,
+    form: Form = tree_form,
 ) -> WorkerRound:
     """Builds one worker's part of a round, to be mapped over the workers.
 
@@ -54,6 +103,7 @@ def make_worker_round(
       model_state_policy: "local" keeps batch statistics and the like with their
         worker; "averaged" averages them with the models (see `model_state`).
       mean: averages a tree over workers.
+      form: of a mean that travels beside the local steps (see `drivers.forms`).
 
     Returns:
       A function of a worker's state and its batches (leading axis: local step).
@@ -61,45 +111,32 @@ def make_worker_round(
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import init_state, local_sgd, make_worker_round, plain_loss
     >>> loss = plain_loss(lambda x, centre: (x - centre) ** 2 / 2)
-    >>> state = init_state(
-    ...     jnp.zeros(()), optax.sgd(0.5), local_sgd(), num_workers=2
-    ... )
+    >>> state = init_state(jnp.zeros(()), optax.sgd(0.5), local_sgd(), num_workers=2)
     >>> worker_round = make_worker_round(loss, optax.sgd(0.5), local_sgd())
     >>> batches = jnp.array([[4.0], [8.0]])  # (worker, step)
     >>> state, record = jax.vmap(worker_round, axis_name="workers")(state, batches)
     >>> state.params.tolist(), record.loss.tolist()
     ([3.0, 3.0], [[8.0], [32.0]])
     """
-    check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
-    local_steps = make_local_steps(loss, optimizer, strategy, mean)
-
-    def to_average(state: WorkerState):
-        return averaged_part(state.model_state, model_state_policy)
+    parts = make_round_parts(loss, optimizer, strategy, model_state_policy, mean)
 
     def worker_round(start: WorkerState, batches: Batch):
-        with jax.named_scope("local_steps"):
-            end, losses = local_steps(start, batches)
-        # The order of these lines is not the order on the device. A mean of "start"
-        # shares no data with the local steps, so XLA is free to overlap the two.
-        with jax.named_scope("mean"):
-            match strategy.mean_of:
-                case "start":
-                    models = mean((start.params, to_average(start)))
-                case "end":
-                    models = mean((end.params, to_average(end)))
-                case "nothing":
-                    models = end.params, mean(to_average(end))
+        def local_steps(*args: ArrayTree, **kwargs: Mean) -> Steps:
+            with jax.named_scope("local_steps"):
+                return parts.local_steps(start, batches, *args, **kwargs)
+
+        match strategy.mean_of:
+            case "start":
+                # The two share no data, so they can run at the same time.
+                models, steps = form(mean, parts.models(start), local_steps)
+            case "end":
+                steps = local_steps()
+                models = mean(parts.models(steps.end))
+            case "nothing":
+                steps = local_steps()
+                params, model_state = parts.models(steps.end)
+                models = params, mean(model_state)
         with jax.named_scope("mix"):
-            params, strategy_state = strategy.mix(
-                start.params, end.params, models[0], end.strategy_state
-            )
-            model_state = mix_model_state(end.model_state, models[1], strategy.mean_of)
-        state = end._replace(
-            params=params,
-            model_state=model_state,
-            strategy_state=strategy_state,
-            round=end.round + 1,
-        )
-        return state, RoundRecord(losses)
+            return parts.mix(start, steps.end, models), RoundRecord(steps.losses)
 
     return worker_round

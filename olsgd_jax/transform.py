@@ -7,7 +7,9 @@ The caller owns the loop and calls `update` once per local step, inside `pmap`,
     every k      hands back u = optimizer(reduce_grads(g)), for the caller to add
     k = τ − 1    hands back mix(x, y, mean of x or y) − params instead, y = params + u
 
-This is the round's trajectory, step for step.
+This is the round's trajectory, step for step. With `stream`, every step k also sends
+piece k of x, which depends on no gradient of that step: it can travel during the
+caller's own forward and backward pass, and the last step finds the whole mean there.
 """
 
 from collections.abc import Hashable
@@ -20,8 +22,13 @@ from jax import lax
 from jaxtyping import Array, Int
 
 from olsgd_jax.checks import check_count, check_params
-from olsgd_jax.strategies.base import Strategy, check_num_workers
-from olsgd_jax.types import Grads, OptState, Params, StrategyState
+from olsgd_jax.pieces import cut, join, send_piece
+from olsgd_jax.strategies.base import (
+    Strategy,
+    check_delayed,
+    check_num_workers,
+)
+from olsgd_jax.types import ArrayTree, Grads, OptState, Params, StrategyState
 from olsgd_jax.workers import WORKERS, worker_mean
 
 
@@ -32,6 +39,7 @@ class DistributedState(NamedTuple):
     strategy_state: StrategyState
     start: Params  # x, as the round began; () where nothing is averaged
     step: Int[Array, "*workers"]  # k in [0, τ), local steps of this round so far
+    arrived: ArrayTree  # mean of x in τ pieces, as far as sent; () without stream
 
 
 def distribute(
@@ -39,6 +47,7 @@ def distribute(
     strategy: Strategy,
     sync_period: int,
     axis_name: Hashable = WORKERS,
+    stream: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """Makes one optax transformation of an optimizer and a strategy.
 
@@ -52,6 +61,8 @@ def distribute(
       sync_period: τ, local steps in a round.
       axis_name: the mapped axis along which the workers lie, as named in the caller's
         `pmap` or mesh.
+      stream: send a part of the models with every step, instead of all of them with
+        the last one; for delayed strategies. The numbers stay the same.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import distribute, local_sgd, to_workers
@@ -69,6 +80,8 @@ def distribute(
     [4.5 4.5]
     """
     check_count("sync_period", sync_period)
+    if stream:
+        check_delayed("stream must be False", strategy)
     inner = optax.with_extra_args_support(optimizer)
     averages = strategy.mean_of != "nothing"
 
@@ -79,8 +92,13 @@ def distribute(
         check_params(params)
         # Copied: a caller who donates params and state may not share their buffers.
         start = jax.tree.map(jnp.copy, params) if averages else ()
-        step = jnp.zeros((), jnp.int32)
-        return DistributedState(inner.init(params), strategy.init(params), start, step)
+        return DistributedState(
+            opt_state=inner.init(params),
+            strategy_state=strategy.init(params),
+            start=start,
+            step=jnp.zeros((), jnp.int32),
+            arrived=optax.tree.zeros_like(cut(params, sync_period)) if stream else (),
+        )
 
     def update(
         updates: Grads, state: OptState, params: Params | None = None, **extra
@@ -105,10 +123,16 @@ def distribute(
             )
         start = optax.tree.where(state.step == 0, params, state.start)
         step = (state.step + 1) % sync_period
+        arrived = state.arrived
+        if stream:
+            arrived = send_piece(start, state.step, arrived, mean)
 
         def mix(updates: Grads, state: StrategyState) -> tuple[Grads, StrategyState]:
             end = optax.apply_updates(params, updates)
-            models = mean(start if strategy.mean_of == "start" else end)
+            if stream:
+                models = join(arrived, like=start)
+            else:
+                models = mean(start if strategy.mean_of == "start" else end)
             mixed, state = strategy.mix(start, end, models, state)
             return optax.tree.sub(mixed, params), state
 
@@ -116,7 +140,9 @@ def distribute(
         updates, strategy_state = lax.cond(
             step == 0, mix, lambda *same: same, updates, strategy_state
         )
-        return updates, DistributedState(opt_state, strategy_state, start, step)
+        return updates, DistributedState(
+            opt_state, strategy_state, start, step, arrived
+        )
 
     return optax.GradientTransformationExtraArgs(init, update)
 

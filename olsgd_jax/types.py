@@ -44,6 +44,9 @@ Device: TypeAlias = Any
 Mapping: TypeAlias = Literal["vmap", "pmap", "shard_map"]
 """What a worker is: a lane on one device, a pmap device, or a place on a mesh."""
 
+Driver: TypeAlias = Literal["fused", "host"]
+"""What runs a round: one program, or programs that a thread overlaps."""
+
 ModelStatePolicy: TypeAlias = Literal["local", "averaged"]
 """Whether `ModelState` stays with its worker or is averaged with the models."""
 

@@ -36,12 +36,14 @@ def worker_mean(tree: ArrayTree, axis_name: Hashable = WORKERS) -> ArrayTree:
     Array([3., 3., 3.], dtype=float32)
     """
 
+    size = lax.axis_size(axis_name)
+    # Divided first: a division after the sum would be fused with the mean's use, and
+    # its last bits would depend on what that is.
+    mean = lax.psum(jax.tree.map(lambda x: x / size, tree), axis_name)
     # A checked shard_map types a mean as one value for all workers. As one of two
     # values to choose from it becomes each worker's own copy again, as the branches
     # of a cond and the carry of a scan want it. The compiler drops the choice.
-    return jax.tree.map(
-        lambda mean, own: jnp.where(True, mean, own), lax.pmean(tree, axis_name), tree
-    )
+    return jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, tree)
 
 
 def worker_mesh(num_workers: int, devices: Sequence[Device] | None = None) -> Mesh:

@@ -28,13 +28,15 @@ strategies.anchor strategies.velocity strategies.low_rank
 strategies.sync_sgd strategies.local_sgd strategies.easgd strategies.cocod_sgd
 strategies.slowmo strategies.overlap_local_sgd strategies.powersgd
 strategies
+pieces
 model_state
 local
 state
 round
 transform
 payload
-drivers.fused
+drivers.forms drivers.fused drivers.host
+drivers.platforms
 drivers.make_round
 theory.limits theory.mixing theory.bound
 theory

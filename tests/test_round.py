@@ -25,8 +25,10 @@ from olsgd_jax import (
     powersgd,
     slowmo,
     sync_sgd,
+    worker_mean,
     worker_mesh,
 )
+from olsgd_jax.round import make_round_parts
 from olsgd_jax.state import check_state
 from tests import helpers
 
@@ -370,6 +372,6 @@ def test_a_number_of_workers_beside_a_mesh_of_another_size_is_refused():
 def test_an_unknown_policy_for_model_state_is_refused():
     message = "model_state_policy must be one of local, averaged, got 'global'"
     with pytest.raises(ValueError, match=message):
-        inspect.unwrap(make_worker_round)(
-            scalar_loss, OPTIMIZER, local_sgd(), model_state_policy="global"
+        inspect.unwrap(make_round_parts)(
+            scalar_loss, OPTIMIZER, local_sgd(), "global", worker_mean
         )

@@ -9,16 +9,20 @@ import optax
 import pytest
 
 from olsgd_jax import (
+    WORKERS,
+    cocod_sgd,
     distribute,
     easgd,
     init_state,
     local_sgd,
     make_round,
     overlap_local_sgd,
+    payload_bytes,
     plain_loss,
     sync_sgd,
     to_workers,
 )
+from tests import helpers
 
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
 STRATEGY = overlap_local_sgd(0.6, 0.7)
@@ -118,10 +122,47 @@ def test_the_transformation_can_be_chained():
 def test_the_state_can_be_donated_with_the_params():
     tx = distribute(OPTIMIZER, STRATEGY, sync_period=2)
     step = jax.jit(make_step(tx), donate_argnums=(0, 1))
-    params, opt_state = start(tx)
+    params = to_workers(jnp.arange(3.0), 4)
+    opt_state = jax.vmap(tx.init)(params)  # nothing of it may be params itself
     for _ in range(3):
         params, opt_state = step(params, opt_state, jnp.ones((4, 3)))
     assert np.all(np.isfinite(params))
+
+
+@pytest.mark.parametrize("strategy", [STRATEGY, cocod_sgd()], ids=lambda x: x.name)
+@pytest.mark.parametrize("tau", [1, 2, 5])
+def test_a_streamed_mean_gives_the_same_bits(strategy, tau):
+    plain = distribute(OPTIMIZER, strategy, tau)
+    streamed = distribute(OPTIMIZER, strategy, tau, stream=True)
+    ours, others = start(streamed), start(plain)
+    step, other_step = jax.jit(make_step(streamed)), jax.jit(make_step(plain))
+    for k in range(2 * tau + 1):
+        centres = jax.random.normal(jax.random.key(k), (4, 3))
+        ours, others = step(*ours, centres), other_step(*others, centres)
+        np.testing.assert_array_equal(ours[0], others[0])
+
+
+def test_a_streamed_piece_and_the_step_beside_it_do_not_wait_for_each_other():
+    tx = distribute(OPTIMIZER, STRATEGY, sync_period=4, stream=True)
+    x = jnp.arange(3.0)
+
+    def train_step(params, opt_state):
+        grads = jnp.cos(params)  # stands for the forward and backward pass
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    traced = jax.make_jaxpr(train_step, axis_env=[(WORKERS, 4)])(x, tx.init(x))
+    assert "cos" not in helpers.upstream_of("psum", traced.jaxpr)
+    assert "psum" not in helpers.upstream_of("cos", traced.jaxpr)
+    one_number = payload_bytes(
+        train_step, *to_workers((x, tx.init(x)), 4), num_workers=4
+    )
+    assert one_number == x.dtype.itemsize  # of three, in four pieces
+
+
+def test_streaming_what_is_not_there_yet_is_refused():
+    with pytest.raises(ValueError, match="stream must be False under local_sgd"):
+        distribute(OPTIMIZER, local_sgd(), sync_period=2, stream=True)
 
 
 def test_an_update_without_params_is_refused():

@@ -62,6 +62,13 @@ def test_the_mesh_takes_the_devices_it_is_given():
     assert list(worker_mesh(4, devices).devices.flat) == devices
 
 
+@pytest.mark.parametrize("mapping", ["pmap", "shard_map"])
+def test_workers_run_on_the_devices_of_their_mesh(mapping):
+    mesh = worker_mesh(4, jax.devices()[3:7])
+    result = jax.jit(on_workers(worker_mean, mesh, mapping))(np.arange(4.0))
+    assert result.sharding.device_set == set(jax.devices()[3:7])
+
+
 def test_more_workers_than_devices_are_refused():
     message = (
         "num_workers must be at most the number of devices, got 17 workers and "

@@ -1,18 +1,22 @@
 """make_round: a loss, an optimizer and a strategy become `overlap_round`."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import optax
 from jax.sharding import Mesh
 
-from olsgd_jax.checks import check_count
+from olsgd_jax.checks import check_choice, check_count
+from olsgd_jax.drivers.forms import fragments_form
 from olsgd_jax.drivers.fused import fused
+from olsgd_jax.drivers.host import host
+from olsgd_jax.drivers.platforms import default_driver, platform_of
 from olsgd_jax.local import WorkerState
-from olsgd_jax.round import RoundRecord, make_worker_round
+from olsgd_jax.round import RoundRecord, make_round_parts, make_worker_round
 from olsgd_jax.state import check_state
-from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import Batch, Loss, Mapping, ModelStatePolicy
-from olsgd_jax.workers import on_workers
+from olsgd_jax.strategies.base import Strategy, check_delayed
+from olsgd_jax.types import Batch, Driver, Loss, Mapping, ModelStatePolicy
+from olsgd_jax.workers import on_workers, worker_mean
 
 
 def make_round(
@@ -24,6 +28,8 @@ def make_round(
     mesh: Mesh | None = None,
     mapping: Mapping | None = None,
     model_state_policy: ModelStatePolicy = "local",
+    stream: bool = False,
+    driver: Driver | None = None,
 ) -> Callable[[WorkerState, Batch], tuple[WorkerState, RoundRecord]]:
     """Builds the compiled round of all workers.
 
@@ -37,6 +43,11 @@ def make_round(
       mapping: "shard_map" (default with a mesh), "pmap", or "vmap" (default without).
       model_state_policy: "local" keeps batch statistics and the like with their
         worker; "averaged" averages them with the models.
+      stream: send a part of the models with every local step, instead of all of them
+        at the round's start; for delayed strategies. The numbers stay the same.
+      driver: "fused" for one program, "host" for programs that a second thread
+        overlaps. By default "host" for delayed strategies on CPUs of several
+        processes, else "fused".
 
     Returns:
       overlap_round(state, batches) -> (state, record). State as `init_state` makes
@@ -56,12 +67,32 @@ def make_round(
     ([2.0, 3.25], [1.5, 1.5])
     """
     check_count("sync_period", sync_period)
-    worker_round = make_worker_round(loss, optimizer, strategy, model_state_policy)
+    if stream:
+        check_delayed("stream must be False", strategy)
+    driver = driver or default_driver(mesh, strategy)
+    check_choice("driver", driver, get_args(Driver))
+
+    def check(state: WorkerState, batches: Batch) -> None:
+        check_state(state, batches, optimizer, strategy, sync_period, mesh)
+
+    if driver == "host":
+        check_delayed("driver must be 'fused'", strategy)
+        if stream:
+            raise ValueError("stream must be False under the host driver, got True")
+        parts = make_round_parts(
+            loss, optimizer, strategy, model_state_policy, worker_mean
+        )
+        return host(parts, worker_mean, check, mesh, mapping)
+
+    platform = platform_of(mesh)
+    form = fragments_form(sync_period) if stream else platform.form
+    worker_round = make_worker_round(
+        loss, optimizer, strategy, model_state_policy, form=form
+    )
     all_workers = on_workers(worker_round, mesh, mapping)
 
     def overlap_round(state: WorkerState, batches: Batch):
-        # Runs while tracing, so before compilation and only then.
-        check_state(state, batches, optimizer, strategy, sync_period, mesh)
+        check(state, batches)  # while tracing: before compilation, and only then
         return all_workers(state, batches)
 
-    return fused(overlap_round)
+    return fused(overlap_round, platform.compiler_options)

@@ -64,6 +64,15 @@ class Strategy(NamedTuple):
     num_workers: int | None = None
 
 
+def check_delayed(demand: str, strategy: Strategy) -> None:
+    """Raises `demand` unless the mean is of the models that a round begins with."""
+    if strategy.mean_of != "start":
+        raise ValueError(
+            f"{demand} under {strategy.name}, which averages no models that are there "
+            "before the local steps; cocod_sgd and overlap_local_sgd do"
+        )
+
+
 def check_num_workers(strategy: Strategy, num_workers: int) -> None:
     """Raises if the strategy was built for another number of workers."""
     if strategy.num_workers not in (None, num_workers):

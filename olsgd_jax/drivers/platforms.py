@@ -1,0 +1,66 @@
+"""What makes a mean and the local steps overlap on each platform.
+
+Compilers differ in what they overlap by themselves. The form of the mean and the
+options here are those for which the scheduled program shows the overlap.
+
+    CPU                nothing overlaps inside of one program
+    GPU                one collective may run beside a loop: the mean is one vector
+    TPU v5e            collectives are fused step by step into the loop, if asked to
+    other TPUs         the sparse cores carry a collective beside a loop, if asked to
+"""
+
+from typing import NamedTuple
+
+from jax.sharding import Mesh
+
+from olsgd_jax.drivers.forms import flat_form
+from olsgd_jax.round import Form, tree_form
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.types import Driver
+
+_FUSE_INTO_LOOPS = {
+    "xla_enable_async_all_reduce": "true",
+    "xla_tpu_enable_async_collective_fusion": "true",
+    "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": "true",
+    "xla_tpu_enable_async_collective_fusion_while_loops": "true",
+}
+_SPARSE_CORES = {"xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true"}
+
+
+class Platform(NamedTuple):
+    """How a delayed mean is compiled on one kind of device."""
+
+    form: Form
+    compiler_options: dict[str, str]
+
+
+def platform_of(mesh: Mesh | None) -> Platform:
+    """Chooses by the kind of the mesh's devices; lanes have no network to hide.
+
+    >>> from olsgd_jax.drivers.platforms import platform_of
+    >>> platform_of(None).compiler_options
+    {}
+    """
+    device = None if mesh is None else mesh.devices.flat[0]
+    if device is None or device.platform == "cpu":
+        return Platform(tree_form, {})
+    if device.platform != "tpu":
+        return Platform(flat_form, {})
+    is_v5e = device.device_kind == "TPU v5 lite"
+    return Platform(flat_form, _FUSE_INTO_LOOPS if is_v5e else _SPARSE_CORES)
+
+
+def default_driver(mesh: Mesh | None, strategy: Strategy) -> Driver:
+    """Chooses "host" where there is a network to hide and one program cannot hide it.
+
+    >>> from olsgd_jax import overlap_local_sgd, worker_mesh
+    >>> from olsgd_jax.drivers.platforms import default_driver
+    >>> default_driver(worker_mesh(1), overlap_local_sgd(pullback=0.6))
+    'fused'
+    """
+    if mesh is None or strategy.mean_of != "start":
+        return "fused"
+    devices = list(mesh.devices.flat)
+    is_cpu = devices[0].platform == "cpu"
+    has_network = len({device.process_index for device in devices}) > 1
+    return "host" if is_cpu and has_network else "fused"

@@ -1,0 +1,130 @@
+"""The host driver: the numbers of one program, and no thread left behind."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from olsgd_jax import (
+    cocod_sgd,
+    init_state,
+    local_sgd,
+    make_round,
+    overlap_local_sgd,
+    plain_loss,
+    worker_mesh,
+)
+from olsgd_jax.drivers.host import host
+from olsgd_jax.round import make_round_parts
+from olsgd_jax.workers import worker_mean
+
+OPTIMIZER = optax.sgd(0.1, momentum=0.9, nesterov=True)
+STRATEGIES = [overlap_local_sgd(0.6), overlap_local_sgd(0.6, 0.7), cocod_sgd()]
+TAU, PARAMS = 3, {"w": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(3)}
+
+
+@plain_loss
+def loss(params, x):
+    return jnp.sum(jnp.tanh(x @ params["w"] + params["b"]) ** 2)
+
+
+def batches(m, r):
+    return jax.random.normal(jax.random.key(r), (m, TAU, 4, 2))
+
+
+def states_of(driver, strategy, m, rounds):
+    mesh = worker_mesh(m)
+    run = make_round(
+        loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, driver=driver
+    )
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
+    for r in range(rounds):
+        state, record = run(state, batches(m, r))
+        yield state, record
+
+
+@pytest.mark.parametrize("m", [1, 3, 16])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_it_gives_the_bits_of_the_fused_driver(strategy, m):
+    pairs = zip(
+        states_of("host", strategy, m, 4),
+        states_of("fused", strategy, m, 4),
+        strict=True,
+    )
+    for (ours, record), (fused, other) in pairs:
+        np.testing.assert_array_equal(record.loss, other.loss)
+        jax.tree.map(
+            np.testing.assert_array_equal,
+            (ours.params, ours.opt_state, ours.strategy_state, ours.round),
+            (fused.params, fused.opt_state, fused.strategy_state, fused.round),
+        )
+
+
+def test_hundreds_of_rounds_on_many_devices_neither_hang_nor_leave_a_thread():
+    before = threading.active_count()
+    *_, (state, _) = states_of("host", STRATEGIES[0], 16, 300)
+    np.testing.assert_array_equal(state.round, [300] * 16)
+    assert threading.active_count() == before
+
+
+def test_an_error_in_the_thread_reaches_the_caller():
+    mesh, strategy = worker_mesh(4), STRATEGIES[0]
+    seen = []
+
+    def failing_mean(tree):
+        seen.append(threading.current_thread().name)
+        raise RuntimeError("the network is gone")
+
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
+    run = host(parts, failing_mean, lambda state, batches: None, mesh, None)
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
+    with pytest.raises(RuntimeError, match="the network is gone"):
+        run(state, batches(4, 0))
+    assert seen[0].startswith("olsgd_jax-mean")
+    assert not any(t.name.startswith("olsgd_jax") for t in threading.enumerate())
+
+
+def test_an_error_in_the_local_steps_reaches_the_caller_and_leaves_no_thread():
+    def failing_loss(params, model_state, batch, key):
+        raise RuntimeError("no such layer")
+
+    mesh, strategy = worker_mesh(4), STRATEGIES[0]
+    run = make_round(
+        failing_loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, driver="host"
+    )
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
+    with pytest.raises(RuntimeError, match="no such layer"):
+        run(state, batches(4, 0))
+    assert not any(t.name.startswith("olsgd_jax") for t in threading.enumerate())
+
+
+def test_batches_that_do_not_fit_are_refused_before_anything_runs():
+    mesh, strategy = worker_mesh(4), STRATEGIES[0]
+    run = make_round(
+        loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, driver="host"
+    )
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
+    with pytest.raises(ValueError, match="batches must have leading axes"):
+        run(state, batches(3, 0))
+
+
+def test_a_blocking_strategy_is_refused():
+    with pytest.raises(ValueError, match="driver must be 'fused' under local_sgd"):
+        make_round(
+            loss,
+            OPTIMIZER,
+            local_sgd(),
+            sync_period=TAU,
+            mesh=worker_mesh(4),
+            driver="host",
+        )
+
+
+def test_a_stream_under_the_host_driver_is_refused():
+    with pytest.raises(ValueError, match="stream must be False under the host driver"):
+        make_round(
+            loss, OPTIMIZER, STRATEGIES[0], sync_period=2, stream=True, driver="host"
+        )
