@@ -9,7 +9,7 @@ from olsgd_jax.types import Batch
 
 
 def fused(
-    run: Callable[[WorkerState, Batch], tuple], compiler_options: dict[str, str]
+    run: Callable[[WorkerState, Batch], tuple], compiler_options: dict[str, str | bool]
 ) -> Callable:
     """Compiles a round of all workers into one program.
 

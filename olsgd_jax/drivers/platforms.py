@@ -18,20 +18,22 @@ from olsgd_jax.round import Form, tree_form
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import Driver
 
-_FUSE_INTO_LOOPS = {
+# GPUs before Hopper do not schedule for overlap unless asked to.
+SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}
+FUSE_INTO_LOOPS = {
     "xla_enable_async_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion": "true",
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion_while_loops": "true",
 }
-_SPARSE_CORES = {"xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true"}
+SPARSE_CORES = {"xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true"}
 
 
 class Platform(NamedTuple):
     """How a delayed mean is compiled on one kind of device."""
 
     form: Form
-    compiler_options: dict[str, str]
+    compiler_options: dict[str, str | bool]
 
 
 def platform_of(mesh: Mesh | None) -> Platform:
@@ -45,9 +47,9 @@ def platform_of(mesh: Mesh | None) -> Platform:
     if device is None or device.platform == "cpu":
         return Platform(tree_form, {})
     if device.platform != "tpu":
-        return Platform(flat_form, {})
+        return Platform(flat_form, {**SCHEDULE_FOR_OVERLAP})
     is_v5e = device.device_kind == "TPU v5 lite"
-    return Platform(flat_form, _FUSE_INTO_LOOPS if is_v5e else _SPARSE_CORES)
+    return Platform(flat_form, {**(FUSE_INTO_LOOPS if is_v5e else SPARSE_CORES)})
 
 
 def default_driver(mesh: Mesh | None, strategy: Strategy) -> Driver:

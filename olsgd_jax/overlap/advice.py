@@ -1,0 +1,61 @@
+"""What makes exposed communication overlap, by platform."""
+
+from olsgd_jax.drivers.platforms import (
+    FUSE_INTO_LOOPS,
+    SCHEDULE_FOR_OVERLAP,
+    SPARSE_CORES,
+)
+from olsgd_jax.overlap.carried import KINDS
+from olsgd_jax.overlap.collectives import Collective
+
+_BLOCKED = (
+    "it sends what the computation before it gives, so no option can help; average the "
+    "models of the round's start (overlap_local_sgd, cocod_sgd), as one flat vector"
+)
+_GPU = (
+    "a GPU keeps one collective in flight, and one before H100 does not look for "
+    "overlap; average one flat vector, or compile with compiler_options="
+    "{'xla_gpu_experimental_parallel_collective_overlap_limit': 2}, or more; before "
+    f"H100 with {SCHEDULE_FOR_OVERLAP}"
+)
+_BARRIER = (
+    "tell the compiler that nobody needs the mean before the local steps have ended: "
+    "mean, end = lax.optimization_barrier((mean, end)), of one flat vector"
+)
+_V5E = f"compile with compiler_options={FUSE_INTO_LOOPS}"
+_TPU = f"compile with compiler_options={SPARSE_CORES}"
+_CPU = (
+    "on a CPU nothing overlaps inside one program; run the mean as a program of its "
+    "own from a second thread (driver host)"
+)
+
+
+def advice(device: str, collectives: tuple[Collective, ...]) -> str:
+    """Says what to change so that a program's exposed collectives overlap.
+
+    Args:
+      device: platform and kind, for example "tpu TPU v5 lite"; platform alone, or
+        "unknown", where no more is known.
+      collectives: all of the program's.
+
+    >>> from olsgd_jax.overlap.collectives import Collective
+    >>> mean = Collective("all-reduce", 32, "main/mean", 0, 0, True, blocked=True)
+    >>> print(advice("gpu", (mean,)))
+    it sends what the computation before it gives, so no option can help; ...
+    """
+    exposed = [x for x in collectives if x.exposed]
+    if all(x.blocked for x in exposed):
+        return _BLOCKED
+    device = device.lower()
+    if device.startswith("gpu"):
+        return _GPU
+    if device.startswith("cpu"):
+        return _CPU
+    if not any(x.kind in KINDS for x in exposed):  # they start, but too late
+        return _BARRIER
+    if "v5 lite" in device:
+        return f"{_V5E}; {_BARRIER}"
+    if device != "tpu" and device.startswith("tpu"):
+        return f"{_TPU}; {_BARRIER}"
+    tpus = f"TPU v5e: {_V5E}; other TPUs: {_TPU}; {_BARRIER}"
+    return tpus if device == "tpu" else f"GPU: {_GPU}; CPU: {_CPU}; {tpus}"

@@ -1,0 +1,99 @@
+"""Finds a program's collectives, and says which of them are exposed."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from olsgd_jax.overlap.schedule import Schedule
+from olsgd_jax.overlap.shapes import shape_bytes
+from olsgd_jax.overlap.spans import is_blocked, started, until_done, work_between
+from olsgd_jax.overlap.work import Work, add_work, trip_count, work_of
+
+
+class Collective(NamedTuple):
+    """One collective of a program.
+
+    In a loop, its bytes and flops are those of all passes together.
+
+    >>> from olsgd_jax.overlap import Collective
+    >>> Collective("all-reduce", 4096, "main/all-reduce.1", 0, 0, exposed=True).bytes
+    4096
+    """
+
+    kind: str  # as printed; "call-start all-reduce" says what the call holds
+    bytes: int  # the larger of what goes in and what comes out
+    where: str  # computation/instruction
+    loops_between: int  # while loops between start and done
+    flops_between: int  # of dots and convolutions between start and done
+    exposed: bool  # nothing, or next to nothing, that computes lies between
+    blocked: bool = False  # what it sends was computed in the same pass of the program
+
+
+class _Found(NamedTuple):
+    kind: str
+    bytes: int
+    where: str
+    between: Work
+    blocked: bool
+
+
+def find_collectives(schedule: Schedule) -> tuple[Collective, ...]:
+    """Lists the collectives that a program runs, in the order of the schedule.
+
+    One that ends in another computation than it starts in, as in a loop that waits
+    for what its last pass has sent, counts as exposed: nobody sees what it spans.
+    """
+    all_found = list(_find(schedule, schedule.entry, 1))
+    all_work = work_of(schedule, schedule.computations[schedule.entry])
+    all_bytes = sum(found.bytes for found in all_found)
+    return tuple(
+        Collective(
+            found.kind,
+            found.bytes,
+            found.where,
+            loops_between=found.between.loops,
+            flops_between=found.between.flops,
+            exposed=not _hides(found.between, all_work, found.bytes / (all_bytes or 1)),
+            blocked=found.blocked,
+        )
+        for found in all_found
+    )
+
+
+def _hides(between: Work, all_work: Work, share_of_bytes: float) -> bool:
+    """Whether a collective has computation to hide behind that is worth the name.
+
+    A gradient's all-reduce may span the one small dot that is still to come, a
+    hundredth of the step. So it is asked for a tenth of what would be fair: that the
+    share of the computation that it spans is its share of the bytes.
+    """
+    if not all_work.flops + all_work.kernels:  # elementwise work, which is not counted
+        return between.loops > 0
+    shares = [
+        part / whole
+        for part, whole in (
+            (between.flops, all_work.flops),
+            (between.kernels, all_work.kernels),
+        )
+        if whole
+    ]
+    return max(shares) >= share_of_bytes / 10
+
+
+def _find(schedule: Schedule, name: str, times: int) -> Iterator[_Found]:
+    computation = schedule.computations.get(name, ())
+    for place, start in enumerate(computation):
+        if start.opcode in ("while", "call", "conditional"):
+            trips = trip_count(schedule, start) if start.opcode == "while" else 1
+            for called in start.called:
+                yield from _find(schedule, called, times * trips)
+        elif held := started(schedule, start):
+            span = until_done(schedule, computation[place:], held)
+            result = span[-1] if len(span) > 1 else held
+            size = max(sum(map(shape_bytes, held.inputs)), result.bytes)
+            yield _Found(
+                kind=start.opcode if held is start else f"{start.opcode} {held.opcode}",
+                bytes=times * size,
+                where=f"{name}/{start.name}",
+                between=add_work([work_between(schedule, span, held)] * times),
+                blocked=is_blocked(schedule, computation[: place + 1]),
+            )

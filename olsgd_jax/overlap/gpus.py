@@ -1,0 +1,65 @@
+"""The GPUs that XLA can compile for here: their figures, and how XLA reads them."""
+
+from typing import NamedTuple
+
+
+class Gpu(NamedTuple):
+    """What the compiler asks about a GPU; sizes in bytes."""
+
+    name: str
+    capability: tuple[int, int]  # major, minor
+    cores: int
+    fpus_per_core: int
+    shared_memory_per_core: int
+    shared_memory_per_block: int  # at most, for a kernel that asks for it
+    bandwidth: int  # bytes a second
+    l2_cache: int
+    clock_ghz: float
+    memory: int
+
+
+GPUS = {
+    "a100": Gpu(
+        "NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 167936, 166912,
+        2_039_040_000_000, 41943040, 1.41, 85100068864,
+    ),
+    "h100": Gpu(
+        "NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 233472, 232448,
+        3_352_320_000_000, 52428800, 1.98, 84942979072,
+    ),
+    "b200": Gpu(
+        "NVIDIA B200", (10, 0), 148, 128, 233472, 232448,
+        7_672_320_000_000, 132644864, 1.965, 191514411008,
+    ),
+}  # fmt: skip
+"""Figures of the boards with SXM sockets, by the name of the target."""
+
+
+def target_config(gpu: Gpu) -> str:
+    """Writes a GPU's figures as XLA reads them: a GpuTargetConfigProto in text."""
+    major, minor = gpu.capability
+    return f"""
+      gpu_device_info {{
+        threads_per_block_limit: 1024
+        threads_per_warp: 32
+        shared_memory_per_block: 49152
+        shared_memory_per_core: {gpu.shared_memory_per_core}
+        shared_memory_per_block_optin: {gpu.shared_memory_per_block}
+        threads_per_core_limit: 2048
+        core_count: {gpu.cores}
+        fpus_per_core: {gpu.fpus_per_core}
+        block_dim_limit_x: 2147483647
+        block_dim_limit_y: 65535
+        block_dim_limit_z: 65535
+        memory_bandwidth: {gpu.bandwidth}
+        l2_cache_size: {gpu.l2_cache}
+        clock_rate_ghz: {gpu.clock_ghz}
+        device_memory_size: {gpu.memory}
+        cuda_compute_capability {{ major: {major} minor: {minor} }}
+        registers_per_core_limit: 65536
+        registers_per_block_limit: 65536
+      }}
+      platform_name: "CUDA"
+      dnn_version_info {{ major: 9 minor: 10 }}
+      device_description_str: "{gpu.name}"
+    """

@@ -1,0 +1,120 @@
+"""How much of a compiled program's communication travels during computation.
+
+"Exposed" and "overlapped" are said of the schedule: an overlapped collective has
+started before computation that does not need it, and is waited for after. Whether
+that computation is long enough to hide it is a matter of bandwidth.
+"""
+
+from typing import NamedTuple
+
+import jax
+from jax.stages import Compiled
+
+from olsgd_jax.overlap.advice import advice
+from olsgd_jax.overlap.collectives import Collective, find_collectives
+from olsgd_jax.overlap.schedule import read_schedule
+from olsgd_jax.overlap.work import work_of
+
+
+class OverlapReport(NamedTuple):
+    """What a program sends, and how much of that while it computes.
+
+    >>> from olsgd_jax.overlap import OverlapReport
+    >>> OverlapReport((), mean_bytes=400, overlapped_bytes=300).overlapped_fraction
+    0.75
+    """
+
+    collectives: tuple[Collective, ...]
+    mean_bytes: int  # of all collectives
+    overlapped_bytes: int  # of those that are not exposed
+    program_flops: int = 0  # to hold each collective's `flops_between` against
+
+    @property
+    def overlapped_fraction(self) -> float:
+        """Overlapped part of the bytes; 0 for a program that sends none."""
+        return self.overlapped_bytes / max(1, self.mean_bytes)
+
+
+def overlap_report(compiled: Compiled | str) -> OverlapReport:
+    """Reads from a compiled program which of its communication overlaps.
+
+    Args:
+      compiled: a compiled jax function, or its text. It need not be able to run here:
+        see `target`.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import on_workers, worker_mean, worker_mesh
+    >>> from olsgd_jax.overlap import overlap_report
+    >>> mean = jax.jit(on_workers(worker_mean, worker_mesh(1)))
+    >>> overlap_report(mean.lower(jnp.ones((1, 8))).compile()).overlapped_bytes
+    0
+    """
+    schedule = read_schedule(_text(compiled))
+    collectives = find_collectives(schedule)
+    return OverlapReport(
+        collectives,
+        mean_bytes=sum(x.bytes for x in collectives),
+        overlapped_bytes=sum(x.bytes for x in collectives if not x.exposed),
+        program_flops=work_of(schedule, schedule.computations[schedule.entry]).flops,
+    )
+
+
+def assert_overlapped(compiled: Compiled | str, at_least: float = 0.99) -> None:
+    """Raises unless a program's communication overlaps with its computation.
+
+    Args:
+      compiled: a compiled jax function, or its text.
+      at_least: the part of its bytes that has to, in [0, 1].
+
+    Raises:
+      AssertionError: names what is exposed, and what would change that.
+
+    >>> from olsgd_jax.overlap import assert_overlapped
+    >>> assert_overlapped('''HloModule blocking, is_scheduled=true
+    ... ENTRY %main (x: f32[8]) -> f32[8] {
+    ...   %x = f32[8]{0} parameter(0)
+    ...   ROOT %mean = f32[8]{0} all-reduce(%x), channel_id=1, to_apply=%add
+    ... }''')
+    Traceback (most recent call last):
+    AssertionError: 0 of 32 bytes overlap with computation (0 %)
+      exposed: all-reduce of 32 bytes (main/mean), beside 0 of 0 flops
+      ...
+    """
+    report = overlap_report(compiled)
+    if not report.collectives:
+        raise AssertionError(
+            "the program has no collective, so nothing overlaps; compile it for a "
+            "mesh of more than one device"
+        )
+    if report.overlapped_fraction >= at_least:
+        return
+    exposed = [x for x in report.collectives if x.exposed]
+    lines = [
+        f"{report.overlapped_bytes:,} of {report.mean_bytes:,} bytes overlap with "
+        f"computation ({report.overlapped_fraction:.0%})".replace("%", " %"),
+        *(
+            f"  exposed: {x.kind} of {x.bytes:,} bytes ({x.where}), beside "
+            f"{x.flops_between:,} of {report.program_flops:,} flops"
+            for x in exposed
+        ),
+        "  " + advice(_device(compiled), report.collectives),
+    ]
+    raise AssertionError("\n".join(lines))
+
+
+def _text(compiled: Compiled | str) -> str:
+    text = compiled if isinstance(compiled, str) else compiled.as_text()
+    if text is None:
+        raise ValueError("compiled must have a text, got None from as_text()")
+    return text
+
+
+def _device(compiled: Compiled | str) -> str:
+    """The kind of device a program is for, for example "TPU v5 lite"."""
+    if isinstance(compiled, Compiled):
+        sharding = jax.tree.leaves(compiled.input_shardings)[0]
+        device = min(sharding.device_set, key=lambda device: device.id)
+        return f"{device.platform} {device.device_kind}"
+    if ":T(" in _text(compiled):  # tiled layouts
+        return "tpu"
+    return "gpu" if "operation_queue_id" in _text(compiled) else "unknown"

@@ -1,0 +1,43 @@
+"""The command that compiles for targets: its errors, its JSON, its exit status."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+COMPILER = importlib.util.find_spec("jax_cuda13_plugin") is not None
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "olsgd_jax.overlap", *arguments]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--target", "p100"), "target must be one of a100, h100, b200, v5e"),
+        (("--strategy", "adam"), "strategy must be one of sync_sgd, local_sgd"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not COMPILER, reason="jax_cuda13_plugin is not installed")
+@pytest.mark.parametrize(
+    ("strategy", "fraction"), [("overlap_local_sgd", 1.0), ("local_sgd", 0.0)]
+)
+def test_it_says_what_overlaps_and_exits_accordingly(strategy, fraction):
+    done = run("--target", "h100", "--strategy", strategy, "--json")
+    result = json.loads(done.stdout)
+    assert result["overlapped_fraction"] == fraction
+    assert result["mean_bytes"] == result["parameter_bytes"] == 75_620_392
+    assert done.returncode == (0 if fraction == 1.0 else 1)

@@ -1,0 +1,98 @@
+"""The report adds up, and the assertion says what to change."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from olsgd_jax import on_workers, worker_mean, worker_mesh
+from olsgd_jax.overlap import OverlapReport, assert_overlapped, overlap_report
+from tests.programs import LOOP, PAIRS, STEP_FLOPS, program
+
+START, DONE = PAIRS["all-reduce-start"]
+CALL_START, CALL_DONE = PAIRS["call-start all-reduce"]
+WAITS = "%sum = f32[300]{0} all-reduce(%all), channel_id=2, to_apply=%add"
+GPU = ', backend_config={"operation_queue_id":"0"}'
+TILED = "%tiled = f32[8,128]{1,0:T(8,128)} parameter(2)"
+BLOCKED = "%late = f32[9] tuple(%steps)\n%sum.2 = f32[9] all-reduce(%late)"
+LATE = "%all = f32[300]{0} get-tuple-element(%steps), index=1"
+EXPOSED = "%all = f32[300]{0} parameter(3)\n" + WAITS
+
+
+def test_the_fraction_is_of_bytes():
+    report = overlap_report(program(START, LOOP, DONE, EXPOSED))
+    assert [x.exposed for x in report.collectives] == [False, True]
+    assert (report.mean_bytes, report.overlapped_bytes) == (1600, 400)
+    assert report.overlapped_fraction == 0.25
+
+
+def test_all_of_the_programs_flops_are_counted():
+    report = overlap_report(program(START, LOOP, DONE, LOOP.replace("steps", "more")))
+    assert report.collectives[0].flops_between == 4 * STEP_FLOPS
+    assert report.program_flops == 8 * STEP_FLOPS
+
+
+def test_a_program_that_sends_nothing_overlaps_nothing():
+    assert OverlapReport((), 0, 0).overlapped_fraction == 0
+    with pytest.raises(AssertionError, match="no collective, so nothing overlaps"):
+        assert_overlapped(program(LOOP))
+
+
+def test_an_overlapped_program_passes():
+    assert_overlapped(program(START, LOOP, DONE))
+
+
+def test_how_much_has_to_overlap_is_the_callers_choice():
+    text = program(START, LOOP, DONE, EXPOSED)
+    assert_overlapped(text, at_least=0.25)
+    with pytest.raises(AssertionError, match=r"400 of 1,600 bytes .*\(25 %\)"):
+        assert_overlapped(text, at_least=0.26)
+
+
+def test_the_message_names_what_is_exposed():
+    with pytest.raises(AssertionError) as error:
+        assert_overlapped(program(START, LOOP, DONE, EXPOSED))
+    assert "exposed: all-reduce of 1,200 bytes (main/sum), beside 0 of 32,768" in str(
+        error.value
+    )
+    assert "all-reduce-start" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ((START + GPU, DONE, LOOP), ["one flat vector", "collective_overlap_limit"]),
+        ((TILED, EXPOSED), ["async_collective_fusion", "sparse_core", "barrier"]),
+        ((TILED, CALL_START, CALL_DONE, LOOP), ["optimization_barrier"]),
+        ((EXPOSED,), ["GPU: ", "CPU: ", "TPU v5e: ", "other TPUs: "]),
+        ((EXPOSED, LOOP, BLOCKED), ["GPU: ", "CPU: "]),
+        ((LOOP, LATE, WAITS), ["no option can help", "overlap_local_sgd"]),
+    ],
+    ids=[
+        "gpu",
+        "tpu",
+        "tpu that starts too late",
+        "unknown",
+        "one blocked",
+        "all blocked",
+    ],
+)
+def test_the_message_says_what_would_change_it(lines, words):
+    with pytest.raises(AssertionError) as error:
+        assert_overlapped(program(*lines))
+    last = str(error.value).splitlines()[-1]
+    assert [word for word in words if word not in last] == []
+
+
+def test_a_start_that_comes_too_late_is_not_told_to_start():
+    with pytest.raises(AssertionError) as error:
+        assert_overlapped(program(TILED, CALL_START, CALL_DONE, LOOP))
+    assert "compiler_options" not in str(error.value)
+
+
+def test_on_a_cpu_a_program_is_told_to_become_two():
+    mean = jax.jit(on_workers(worker_mean, worker_mesh(4)))
+    compiled = mean.lower(jnp.ones((4, 10), jnp.float32)).compile()
+    (found,) = overlap_report(compiled).collectives
+    assert (found.kind, found.bytes, found.exposed) == ("all-reduce", 40, True)
+    with pytest.raises(AssertionError, match=r"\n  on a CPU .* thread \(driver host\)"):
+        assert_overlapped(compiled)

@@ -1,0 +1,193 @@
+"""Rounds compiled for accelerators that are not here: what overlaps, what does not."""
+
+import functools
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from olsgd_jax import (
+    MLP,
+    classification,
+    init_state,
+    local_sgd,
+    make_round,
+    make_worker_round,
+    on_workers,
+    overlap_local_sgd,
+    sync_sgd,
+)
+from olsgd_jax.drivers.forms import flat_form
+from olsgd_jax.overlap import TARGETS, assert_overlapped, overlap_report, target
+from olsgd_jax.round import tree_form
+from olsgd_jax.workers import worker_sharding
+
+TAU, BATCH, FEATURES, WIDTH, CLASSES = 4, 32, 512, 256, 10
+PARAMETER_BYTES = 4 * (FEATURES * WIDTH + WIDTH + WIDTH * CLASSES + CLASSES)
+# Per step: both layers forwards, both by weights, and the second by its input.
+FLOPS = TAU * 2 * BATCH * WIDTH * (2 * FEATURES + 3 * CLASSES)
+
+TASK = classification(
+    MLP(WIDTH, CLASSES), jax.ShapeDtypeStruct((1, FEATURES), jnp.float32)
+)
+OPTIMIZER = optax.sgd(0.1, momentum=0.9)
+OVERLAP, LOCAL = overlap_local_sgd(0.6, 0.7), local_sgd()
+BATCHES = {
+    "inputs": jax.ShapeDtypeStruct((8, TAU, BATCH, FEATURES), jnp.float32),
+    "labels": jax.ShapeDtypeStruct((8, TAU, BATCH), jnp.int32),
+}
+# Keeps the compiler from joining the arrays of a small model into one all-reduce.
+SEPARATE = {"xla_gpu_all_reduce_combine_threshold_bytes": "1000"}
+
+
+def needs(module):
+    found = importlib.util.find_spec(module) is not None
+    return pytest.mark.skipif(not found, reason=f"{module} is not installed")
+
+
+GPU, TPU = needs("jax_cuda13_plugin"), needs("libtpu")
+H100, V5E, V6E = (
+    pytest.param("h100", marks=GPU),
+    pytest.param("v5e", marks=TPU),
+    pytest.param("v6e", marks=TPU),
+)
+
+
+def compiled_for(mesh, strategy, run):
+    """Compiles a round of eight workers on a mesh of devices that are not here."""
+
+    def start():
+        params, _ = TASK.init(jax.random.key(0))
+        return init_state(params, OPTIMIZER, strategy, num_workers=8)
+
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        arguments = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(
+                x.shape, x.dtype, sharding=worker_sharding(mesh)
+            ),
+            (jax.eval_shape(start), BATCHES),
+        )
+        return run.lower(*arguments).compile()
+
+
+@functools.cache
+def library_round(name, strategy):
+    """The round as `make_round` gives it to users."""
+    mesh = target(name)
+    run = make_round(TASK.loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh)
+    return compiled_for(mesh, strategy, run)
+
+
+def plain_round(name, form, options=None):
+    """A round with this form of the mean and nothing but these options."""
+    mesh = target(name)
+    worker_round = make_worker_round(TASK.loss, OPTIMIZER, OVERLAP, form=form)
+    run = jax.jit(
+        on_workers(worker_round, mesh), donate_argnums=0, compiler_options=options
+    )
+    return compiled_for(mesh, OVERLAP, run)
+
+
+@pytest.mark.parametrize("name", [H100, V5E, V6E])
+def test_the_librarys_round_sends_every_byte_while_all_steps_run(name):
+    compiled = library_round(name, OVERLAP)
+    assert_overlapped(compiled)
+    report = overlap_report(compiled)
+    (mean,) = report.collectives
+    assert (mean.bytes, mean.loops_between) == (PARAMETER_BYTES, 1)
+    assert mean.flops_between == report.program_flops == FLOPS
+
+
+@pytest.mark.parametrize("name", [H100, V5E, V6E])
+def test_the_mean_of_a_blocking_strategy_is_exposed(name):
+    compiled = library_round(name, LOCAL)
+    report = overlap_report(compiled)
+    assert report.mean_bytes == PARAMETER_BYTES
+    assert report.overlapped_fraction == 0
+    with pytest.raises(AssertionError, match="no option can help"):
+        assert_overlapped(compiled)
+
+
+@pytest.mark.parametrize("name", [H100, V5E, V6E])
+def test_the_gradients_of_synchronous_sgd_are_exposed_at_every_step(name):
+    report = overlap_report(library_round(name, sync_sgd()))
+    assert report.mean_bytes == TAU * PARAMETER_BYTES
+    assert report.overlapped_fraction == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        pytest.param("v5e", "xla_tpu_enable_async_collective_fusion", marks=TPU),
+        pytest.param("v6e", "xla_tpu_enable_sparse_core_collective", marks=TPU),
+    ],
+)
+def test_a_tpu_exposes_the_mean_unless_told_otherwise(name, option):
+    compiled = plain_round(name, flat_form)
+    assert overlap_report(compiled).overlapped_bytes == 0
+    with pytest.raises(AssertionError, match=option):
+        assert_overlapped(compiled)
+
+
+@GPU
+def test_a_gpu_overlaps_only_one_of_several_means():
+    compiled = plain_round("h100", tree_form, SEPARATE)
+    report = overlap_report(compiled)
+    assert report.mean_bytes == PARAMETER_BYTES
+    assert sum(not x.exposed for x in report.collectives) == 1
+    with pytest.raises(AssertionError, match="parallel_collective_overlap_limit"):
+        assert_overlapped(compiled)
+
+
+@GPU
+def test_a_gpu_overlaps_several_means_if_allowed_to():
+    limit = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4}
+    assert_overlapped(plain_round("h100", tree_form, SEPARATE | limit))
+
+
+@GPU
+def test_an_h100_overlaps_one_flat_mean_by_itself():
+    assert_overlapped(plain_round("h100", flat_form))
+
+
+@GPU
+def test_an_a100_has_to_be_told_to_look_for_overlap():
+    scheduler = {"xla_gpu_enable_latency_hiding_scheduler": True}
+    with pytest.raises(AssertionError, match="latency_hiding_scheduler"):
+        assert_overlapped(plain_round("a100", tree_form))
+    assert_overlapped(plain_round("a100", tree_form, scheduler))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=GPU if x[0] in "ahb" else TPU) for x in TARGETS]
+)
+def test_every_target_has_eight_workers(name):
+    assert dict(target(name).shape) == {"workers": 8}
+
+
+@GPU
+def test_a_topology_may_be_given():
+    assert target("h100:1x2x8").size == 16
+
+
+@pytest.mark.parametrize("name", ["h100:8", "v5e:3x3"])
+def test_an_impossible_topology_says_what_one_looks_like(name):
+    pytest.importorskip("libtpu")
+    pytest.importorskip("jax_cuda13_plugin")
+    with pytest.raises(ValueError, match=r"topology that \w+ comes in, as in .*, got"):
+        target(name)
+
+
+@pytest.mark.parametrize("name", ["h200", "", "H100", "tpu:2x4"])
+def test_an_unknown_target_names_the_known_ones(name):
+    with pytest.raises(ValueError, match="one of a100, h100, b200, v5e, v5p, v6e, 7x"):
+        target(name)
+
+
+@pytest.mark.parametrize("name", ["h100", "v5e"])
+def test_a_missing_compiler_says_how_to_install_it(name, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "olsgd_jax\[aot\]"'):
+        target(name)
