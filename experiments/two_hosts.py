@@ -21,7 +21,18 @@ def why_not() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
-    return f"iproute2 is not installed ({', '.join(missing)})" if missing else None
+    if missing:
+        return f"iproute2 is not installed ({', '.join(missing)})"
+    # Root inside of a container may still not be allowed to.
+    tried = subprocess.run(
+        ["ip", "netns", "add", f"olsgd-try-{os.getpid()}"],
+        capture_output=True,
+        text=True,
+    )
+    if tried.returncode != 0:
+        return f"network namespaces cannot be made here: {tried.stderr.strip()}"
+    _run("ip", "netns", "del", f"olsgd-try-{os.getpid()}")
+    return None
 
 
 @contextlib.contextmanager
