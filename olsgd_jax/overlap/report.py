@@ -1,8 +1,9 @@
 """How much of a compiled program's communication travels during computation.
 
 "Exposed" and "overlapped" are said of the schedule: an overlapped collective has
-started before computation that does not need it, and is waited for after. Whether
-that computation is long enough to hide it is a matter of bandwidth.
+started before computation that does not need it, and is waited for after: at least a
+tenth of the share of the program's computation that its share of the bytes would ask
+for. Whether that is long enough to hide it is a matter of bandwidth.
 """
 
 from typing import NamedTuple
