@@ -7,7 +7,8 @@ import pytest
 from experiments import hiding
 from experiments.two_hosts import HOSTS, two_hosts, why_not
 
-needs_hosts = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+REASON = why_not()
+needs_hosts = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
 def namespaces():

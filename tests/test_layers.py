@@ -49,7 +49,6 @@ overlap.collectives
 overlap.advice
 overlap.report
 overlap.workload
-overlap.__main__
 overlap
 theory.limits theory.mixing theory.bound
 theory
@@ -58,6 +57,7 @@ evaluate
 provenance
 records
 build
+overlap.__main__
 trainer
 """
 

@@ -18,8 +18,9 @@ from jax.stages import Wrapped
 from rich.console import Console
 from rich.table import Column, Table
 
+from olsgd_jax.build import build_strategy
 from olsgd_jax.checks import check_choice
-from olsgd_jax.config import STRATEGY_ARGS
+from olsgd_jax.config import Config
 from olsgd_jax.drivers.make_round import make_round
 from olsgd_jax.overlap.report import overlap_report
 from olsgd_jax.overlap.targets import TARGETS, target
@@ -31,9 +32,7 @@ from olsgd_jax.task import plain_loss
 def measure(name: str, strategy_name: str, sync_period: int, stream: bool) -> dict:
     """Compiles one round for one target, and reads its schedule."""
     mesh = target(name)
-    told = {"num_workers": mesh.size} if strategy_name == "easgd" else {}
-    given = STRATEGY_ARGS.get(strategy_name, {})
-    strategy = STRATEGIES[strategy_name](**given, **told)
+    strategy = build_strategy(Config(strategy=strategy_name, num_workers=mesh.size))
     run = make_round(
         plain_loss(loss),
         OPTIMIZER,
