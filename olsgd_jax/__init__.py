@@ -11,8 +11,12 @@ from olsgd_jax.drivers.make_round import make_round as make_round
 from olsgd_jax.evaluate import Evaluation as Evaluation
 from olsgd_jax.evaluate import evaluate as evaluate
 from olsgd_jax.local import WorkerState as WorkerState
+from olsgd_jax.mesh import worker_mesh as worker_mesh
 from olsgd_jax.models.mlp import MLP as MLP
+from olsgd_jax.models.resnet import ResNet18 as ResNet18
+from olsgd_jax.models.transformer import Transformer as Transformer
 from olsgd_jax.payload import payload_bytes as payload_bytes
+from olsgd_jax.placement import to_workers as to_workers
 from olsgd_jax.records import Record as Record
 from olsgd_jax.records import Run as Run
 from olsgd_jax.records import read_records as read_records
@@ -38,6 +42,4 @@ from olsgd_jax.trainer import train as train
 from olsgd_jax.transform import distribute as distribute
 from olsgd_jax.workers import WORKERS as WORKERS
 from olsgd_jax.workers import on_workers as on_workers
-from olsgd_jax.workers import to_workers as to_workers
 from olsgd_jax.workers import worker_mean as worker_mean
-from olsgd_jax.workers import worker_mesh as worker_mesh

@@ -14,13 +14,13 @@ from olsgd_jax.data.batches import make_batches
 from olsgd_jax.data.datasets import Dataset, load_dataset
 from olsgd_jax.data.partition import partition_iid
 from olsgd_jax.local import WorkerState
+from olsgd_jax.mesh import worker_mesh
 from olsgd_jax.models.mlp import MLP
 from olsgd_jax.state import init_state
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.task import Task, classification
 from olsgd_jax.types import Batch
-from olsgd_jax.workers import worker_mesh
 
 
 class Parts(NamedTuple):

@@ -104,6 +104,24 @@ def check_leading_axes(name: str, tree: ArrayTree, axes: dict[str, int]) -> None
             )
 
 
+def check_divisible(name: str, tree: ArrayTree, axis: int, by: int) -> None:
+    """Raises unless the devices of a worker can share an axis of every array.
+
+    Args:
+      name: the argument's name, for the message.
+      tree: what was passed; arrays without the axis are whole on every device.
+      axis: which axis is shared.
+      by: how many devices share it.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        shape = tuple(np.shape(leaf))
+        if len(shape) > axis and shape[axis] % by:
+            raise ValueError(
+                f"{name} must have a batch size that the {by} devices of a worker "
+                f"divide, got shape {shape} at {_where(path)}"
+            )
+
+
 def _where(path: tuple) -> str:
     return jax.tree_util.keystr(path) or "the top"
 

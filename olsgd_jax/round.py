@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import optax
+from jax import lax
 from jaxtyping import Array, Float
 
 from olsgd_jax.checks import check_choice
@@ -49,7 +50,8 @@ Form = Callable[[Mean, ArrayTree, Callable[..., Steps]], tuple[ArrayTree, Steps]
 
 def tree_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
     """Averages the models as they are: a collective for every array."""
-    return mean(models), steps()
+    # The barrier says that nobody needs the mean before the steps have ended.
+    return lax.optimization_barrier((mean(models), steps()))
 
 
 def make_round_parts(

@@ -7,14 +7,17 @@ from jax.sharding import Mesh
 
 from olsgd_jax.checks import (
     check_count,
+    check_divisible,
     check_leading_axes,
     check_like,
     check_params,
 )
 from olsgd_jax.local import WorkerState
+from olsgd_jax.mesh import worker_devices
+from olsgd_jax.placement import state_shardings, to_workers
 from olsgd_jax.strategies.base import Strategy, check_num_workers
 from olsgd_jax.types import Batch, ModelState, Params
-from olsgd_jax.workers import WORKERS, to_workers, worker_sharding
+from olsgd_jax.workers import WORKERS
 
 
 def init_state(
@@ -65,8 +68,9 @@ def init_state(
         return jax.vmap(init_worker)(to_workers(models, m), keys)
 
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(m))
-    init = jax.jit(init_all, out_shardings=worker_sharding(mesh))
-    return init((params, {} if model_state is None else model_state), keys)
+    models = params, {} if model_state is None else model_state
+    shardings = state_shardings(jax.eval_shape(init_all, models, keys), mesh)
+    return jax.jit(init_all, out_shardings=shardings)(models, keys)
 
 
 def check_state(
@@ -88,6 +92,8 @@ def check_state(
         "batches", batches, {"num_workers": m, "sync_period": sync_period}
     )
 
+    if mesh is not None and worker_devices(mesh) > 1:
+        check_divisible("batches", batches, axis=2, by=worker_devices(mesh))
     for part, init in (("optimizer", optimizer.init), ("strategy", strategy.init)):
         name = "opt_state" if part == "optimizer" else "strategy_state"
         expected = jax.eval_shape(jax.vmap(init), state.params)

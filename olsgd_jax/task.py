@@ -103,7 +103,7 @@ def classification(
 
 
 def cross_entropy(
-    logits: Float[Array, "batch classes"], labels: Int[Array, " batch"]
+    logits: Float[Array, "*batch classes"], labels: Int[Array, "*batch"]
 ) -> Float[Array, ""]:
     """Averages the cross-entropy of a batch.
 

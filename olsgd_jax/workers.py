@@ -1,20 +1,19 @@
-"""The worker axis: where the workers are, and the one mean over all of them.
+"""The worker axis: code for one worker on all of them, and the mean in which they meet.
 
 Everything else in the library is written for one worker. `on_workers` makes that
 code run on all of them, as lanes of one device (`vmap`), one device each (`pmap`),
 or places on a mesh (`shard_map`), and `worker_mean` is how they meet.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
-from olsgd_jax.checks import check_choice, check_count
-from olsgd_jax.types import ArrayTree, Device, Mapping
+from olsgd_jax.checks import check_choice
+from olsgd_jax.types import ArrayTree, Mapping
 
 WORKERS = "workers"
 """Name of the mesh axis along which workers differ."""
@@ -46,32 +45,6 @@ def worker_mean(tree: ArrayTree, axis_name: Hashable = WORKERS) -> ArrayTree:
     return jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, tree)
 
 
-def worker_mesh(num_workers: int, devices: Sequence[Device] | None = None) -> Mesh:
-    """Makes a mesh with one device for each worker.
-
-    Args:
-      num_workers: m, at most the number of devices.
-      devices: the devices to take them from; all devices of all hosts by default.
-
-    >>> from olsgd_jax import worker_mesh
-    >>> dict(worker_mesh(1).shape)
-    {'workers': 1}
-    """
-    check_count("num_workers", num_workers)
-    devices = jax.devices() if devices is None else devices
-    if num_workers > len(devices):
-        raise ValueError(
-            f"num_workers must be at most the number of devices, got {num_workers} "
-            f"workers and {len(devices)} devices; leave out the mesh to run workers "
-            "as vmap lanes of one device, or on a CPU set "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={num_workers} "
-            "before jax starts"
-        )
-    # shard_map wants Auto axes; jax.make_mesh would make them Explicit.
-    chosen = np.array(devices[:num_workers])
-    return Mesh(chosen, (WORKERS,), axis_types=(AxisType.Auto,))
-
-
 def on_workers(
     fn: Callable, mesh: Mesh | None = None, mapping: Mapping | None = None
 ) -> Callable:
@@ -79,7 +52,8 @@ def on_workers(
 
     Args:
       fn: takes and returns one worker's trees; may call `worker_mean`.
-      mesh: a mesh with an axis `workers`; None for lanes of one device.
+      mesh: a mesh with an axis `workers`; None for lanes of one device. A worker has
+        all devices along its other axes.
       mapping: "vmap", "pmap" or "shard_map"; by default "shard_map" with a mesh and
         "vmap" without.
 
@@ -105,6 +79,11 @@ def on_workers(
             "make it with worker_mesh(num_workers)"
         )
     if mapping == "pmap":
+        if mesh.size > mesh.shape[WORKERS]:
+            raise ValueError(
+                "mapping must be 'shard_map' for workers of several devices, got "
+                f"'pmap' and the mesh axes {dict(mesh.shape)}"
+            )
         return jax.pmap(fn, axis_name=WORKERS, devices=list(mesh.devices.flat))
 
     def on_one(*trees: ArrayTree) -> ArrayTree:
@@ -112,44 +91,14 @@ def on_workers(
         return jax.tree.map(lambda x: x[None], fn(*worker))
 
     spec = PartitionSpec(WORKERS)
-    # Unchecked, so that a loss may hold scans whose carry starts as a constant.
+    # Unchecked, so that a loss may hold scans whose carry starts as a constant. Other
+    # axes than the workers' stay automatic: a worker of several devices is one place,
+    # whose code the compiler spreads over its devices.
     return jax.shard_map(
-        on_one, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+        on_one,
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=spec,
+        axis_names={WORKERS},
+        check_vma=False,
     )
-
-
-def to_workers(
-    tree: ArrayTree, num_workers: int, mesh: Mesh | None = None
-) -> ArrayTree:
-    """Gives every worker its own copy of a tree.
-
-    Args:
-      tree: arrays without a worker axis.
-      num_workers: m.
-      mesh: where the workers are; None for lanes of one device.
-
-    Returns:
-      The tree with a leading worker axis, sharded over the mesh.
-
-    >>> import jax.numpy as jnp
-    >>> from olsgd_jax import to_workers
-    >>> to_workers({"w": jnp.array([1.0, 2.0])}, num_workers=3)["w"].shape
-    (3, 2)
-    """
-    check_count("num_workers", num_workers)
-
-    def copies(tree: ArrayTree) -> ArrayTree:
-        return jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (num_workers, *jnp.shape(x))), tree
-        )
-
-    return jax.jit(copies, out_shardings=worker_sharding(mesh))(tree)
-
-
-def worker_sharding(mesh: Mesh | None) -> NamedSharding | None:
-    """Says how arrays with a leading worker axis lie on the mesh.
-
-    >>> worker_sharding(worker_mesh(1)).spec == PartitionSpec("workers")
-    True
-    """
-    return None if mesh is None else NamedSharding(mesh, PartitionSpec(WORKERS))

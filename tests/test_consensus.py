@@ -22,14 +22,14 @@ from olsgd_jax import (
 )
 from olsgd_jax.build import build_strategy
 from olsgd_jax.consensus import mean_over_workers
-from olsgd_jax.workers import worker_sharding
+from olsgd_jax.placement import state_shardings
 
 MODELS = np.random.default_rng(0).normal(size=(4, 3))
 ANCHOR, VELOCITY = np.random.default_rng(1).normal(size=(2, 3))
 
 
 def on_mesh(tree, mesh):
-    return jax.device_put(tree, worker_sharding(mesh))
+    return jax.device_put(tree, state_shardings(tree, mesh))
 
 
 def state_of(strategy, mesh, models=MODELS, model_state=()):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from olsgd_jax import load_dataset, make_batches, partition_iid, worker_mesh
-from olsgd_jax.workers import worker_sharding
+from olsgd_jax.placement import batch_shardings
 
 NUM_EXAMPLES, SHARD, BATCH = 26, 6, 4  # four shards of 6, two examples left out
 
@@ -161,7 +161,7 @@ def test_a_workers_batches_lie_on_its_device():
         mesh=mesh,
     )(0)
     assert isinstance(batches, jax.Array)
-    assert batches.sharding == worker_sharding(mesh)
+    assert batches.sharding == batch_shardings(batches, mesh)
 
 
 def batches_of(num_examples=8, shards=((0, 1, 2), (3, 4, 5)), **sizes):

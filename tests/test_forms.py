@@ -26,7 +26,7 @@ from tests import helpers
 
 TAU, OPTIMIZER = 3, optax.sgd(0.1, momentum=0.9)
 STRATEGIES = [overlap_local_sgd(0.6, 0.7), cocod_sgd()]
-FORMS = {"flat": flat_form, "fragments": fragments_form(TAU)}
+FORMS = {"flat": flat_form(), "fragments": fragments_form(TAU)}
 # Odd sizes, that no sync period divides, and two dtypes.
 PARAMS = {
     "w": jnp.arange(7.0),
@@ -67,12 +67,14 @@ def round_jaxpr(form, strategy=STRATEGIES[0]):
 
 
 def test_the_flat_form_sends_one_vector_for_every_dtype():
-    sent = [eqn for eqn in round_jaxpr(flat_form).eqns if eqn.primitive.name == "psum"]
+    sent = [
+        eqn for eqn in round_jaxpr(flat_form()).eqns if eqn.primitive.name == "psum"
+    ]
     assert sorted(eqn.invars[0].aval.size for eqn in sent) == [8, 10]
 
 
 def test_the_flat_mean_and_the_local_steps_do_not_wait_for_each_other():
-    jaxpr = round_jaxpr(flat_form)
+    jaxpr = round_jaxpr(flat_form())
     assert "scan" not in helpers.upstream_of("psum", jaxpr)
     assert "psum" not in helpers.upstream_of("scan", jaxpr)
 
@@ -94,7 +96,7 @@ def test_fragments_send_what_the_whole_mean_sends_but_for_filling():
         worker_round = make_worker_round(loss, OPTIMIZER, STRATEGIES[0], form=form)
         return payload_bytes(worker_round, state, jnp.ones((4, TAU)), num_workers=4)
 
-    assert sent(tree_form) == sent(flat_form) == 8 * 8 + 4 * 10
+    assert sent(tree_form) == sent(flat_form()) == 8 * 8 + 4 * 10
     assert sent(FORMS["fragments"]) == 8 * (9 + 3) + 4 * 12
 
 

@@ -20,7 +20,9 @@ types
 checks
 config
 workers
-models.mlp
+mesh
+placement
+models.mlp models.resnet models.transformer
 task
 data.datasets data.partition
 data.batches
@@ -41,7 +43,7 @@ drivers.platforms
 drivers.make_round
 overlap.shapes overlap.gpus
 overlap.schedule overlap.targets
-overlap.flops
+overlap.flops overlap.groups
 overlap.work
 overlap.carried
 overlap.spans
@@ -57,6 +59,7 @@ evaluate
 provenance
 records
 build
+overlap.measure
 overlap.__main__
 trainer
 """

@@ -23,6 +23,8 @@ def run(*arguments):
     [
         (("--target", "p100"), "target must be one of a100, h100, b200, v5e"),
         (("--strategy", "adam"), "strategy must be one of sync_sgd, local_sgd"),
+        (("--model", "vgg"), "model must be one of mlp, resnet18, transformer"),
+        (("--form", "ring"), "form must be one of chosen, tree"),
     ],
 )
 def test_what_it_does_not_know_is_refused(arguments, message):

@@ -21,8 +21,8 @@ from olsgd_jax import (
 )
 from olsgd_jax.drivers.forms import flat_form
 from olsgd_jax.overlap import TARGETS, assert_overlapped, overlap_report, target
+from olsgd_jax.placement import batch_shardings, state_shardings
 from olsgd_jax.round import tree_form
-from olsgd_jax.workers import worker_sharding
 
 TAU, BATCH, FEATURES, WIDTH, CLASSES = 4, 32, 512, 256, 10
 PARAMETER_BYTES = 4 * (FEATURES * WIDTH + WIDTH + WIDTH * CLASSES + CLASSES)
@@ -63,11 +63,13 @@ def compiled_for(mesh, strategy, run):
         return init_state(params, OPTIMIZER, strategy, num_workers=8)
 
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        state = jax.eval_shape(start)
         arguments = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(
-                x.shape, x.dtype, sharding=worker_sharding(mesh)
+            lambda x, sharding: jax.ShapeDtypeStruct(
+                x.shape, x.dtype, sharding=sharding
             ),
-            (jax.eval_shape(start), BATCHES),
+            (state, BATCHES),
+            (state_shardings(state, mesh), batch_shardings(BATCHES, mesh)),
         )
         return run.lower(*arguments).compile()
 
@@ -125,7 +127,7 @@ def test_the_gradients_of_synchronous_sgd_are_exposed_at_every_step(name):
     ],
 )
 def test_a_tpu_exposes_the_mean_unless_told_otherwise(name, option):
-    compiled = plain_round(name, flat_form)
+    compiled = plain_round(name, flat_form())
     assert overlap_report(compiled).overlapped_bytes == 0
     with pytest.raises(AssertionError, match=option):
         assert_overlapped(compiled)
@@ -149,7 +151,7 @@ def test_a_gpu_overlaps_several_means_if_allowed_to():
 
 @GPU
 def test_an_h100_overlaps_one_flat_mean_by_itself():
-    assert_overlapped(plain_round("h100", flat_form))
+    assert_overlapped(plain_round("h100", flat_form()))
 
 
 @GPU

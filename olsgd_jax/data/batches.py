@@ -19,8 +19,8 @@ from jax.sharding import Mesh
 from jaxtyping import Int
 
 from olsgd_jax.checks import check_count
+from olsgd_jax.placement import batch_shardings
 from olsgd_jax.types import Batch
-from olsgd_jax.workers import worker_sharding
 
 
 def make_batches(
@@ -70,13 +70,14 @@ def make_batches(
     def batches(round: int) -> Batch:
         def take(x: np.ndarray) -> jax.Array:
             def part(place: tuple[slice, ...] | None) -> np.ndarray:
-                workers = range(num_workers)
-                return x[indices(workers[place[0]] if place else workers, round)]
+                workers, *steps_and_batch = (place or (slice(None),))[:3]
+                taken = indices(range(num_workers)[workers], round)
+                return x[taken[:, *steps_and_batch]]
 
-            sharding = worker_sharding(mesh)
-            if sharding is None:
+            if mesh is None:
                 return jax.device_put(part(None))
             shape = (num_workers, sync_period, batch_size, *x.shape[1:])
+            sharding = batch_shardings(jax.ShapeDtypeStruct(shape, x.dtype), mesh)
             return jax.make_array_from_callback(shape, sharding, part)
 
         return jax.tree.map(take, examples)

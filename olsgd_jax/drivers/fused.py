@@ -9,7 +9,8 @@ from olsgd_jax.types import Batch
 
 
 def fused(
-    run: Callable[[WorkerState, Batch], tuple], compiler_options: dict[str, str | bool]
+    run: Callable[[WorkerState, Batch], tuple],
+    compiler_options: dict[str, str | bool | int],
 ) -> Callable:
     """Compiles a round of all workers into one program.
 

@@ -5,6 +5,7 @@ steps, as the paper does it; then the first mixes. Every process takes part in o
 at a time, so all of them meet in the same order, and the thread ends with its round.
 """
 
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,8 +13,9 @@ import jax
 from jax.sharding import Mesh
 
 from olsgd_jax.local import WorkerState
+from olsgd_jax.placement import batch_shardings, place, state_shardings
 from olsgd_jax.round import RoundParts, RoundRecord
-from olsgd_jax.types import Batch, Mapping, Mean
+from olsgd_jax.types import ArrayTree, Batch, Mapping, Mean
 from olsgd_jax.workers import on_workers
 
 
@@ -34,14 +36,23 @@ def host(
       mapping: how their code is mapped.
     """
 
-    def compiled(fn: Callable, donate: tuple[int, ...] = ()) -> Callable:
-        return jax.jit(on_workers(fn, mesh, mapping), donate_argnums=donate)
-
     # A program of nothing: what it checks, it checks when it is traced.
     checked = jax.jit(check)
-    local_steps = compiled(lambda start, batches: parts.local_steps(start, batches)[:2])
-    mean_of_models = compiled(lambda start: mean(parts.models(start)))
-    mix = compiled(parts.mix, donate=(1,))
+    steps_of_all = on_workers(parts.local_steps, mesh, mapping)
+    mean_of_all = on_workers(lambda start: mean(parts.models(start)), mesh, mapping)
+    mix_all = on_workers(parts.mix, mesh, mapping)
+
+    @jax.jit
+    def local_steps(start: WorkerState, batches: Batch):
+        batches = place(batches, batch_shardings(batches, mesh))
+        return steps_of_all(start, batches)[:2]
+
+    mean_of_models = jax.jit(mean_of_all)
+
+    @functools.partial(jax.jit, donate_argnums=1)
+    def mix(start: WorkerState, end: WorkerState, models: ArrayTree) -> WorkerState:
+        state = mix_all(start, end, models)
+        return place(state, state_shardings(state, mesh))
 
     def overlap_round(state: WorkerState, batches: Batch):
         checked(state, batches)

@@ -10,8 +10,9 @@ from olsgd_jax.checks import check_choice, check_count
 from olsgd_jax.drivers.forms import fragments_form
 from olsgd_jax.drivers.fused import fused
 from olsgd_jax.drivers.host import host
-from olsgd_jax.drivers.platforms import default_driver, platform_of
+from olsgd_jax.drivers.platforms import Platform, default_driver, platform_of
 from olsgd_jax.local import WorkerState
+from olsgd_jax.placement import batch_shardings, place, state_shardings
 from olsgd_jax.round import RoundRecord, make_round_parts, make_worker_round
 from olsgd_jax.state import check_state
 from olsgd_jax.strategies.base import Strategy, check_delayed
@@ -30,6 +31,7 @@ def make_round(
     model_state_policy: ModelStatePolicy = "local",
     stream: bool = False,
     driver: Driver | None = None,
+    platform: Platform | None = None,
 ) -> Callable[[WorkerState, Batch], tuple[WorkerState, RoundRecord]]:
     """Builds the compiled round of all workers.
 
@@ -48,6 +50,8 @@ def make_round(
       driver: "fused" for one program, "host" for programs that a second thread
         overlaps. By default "host" for delayed strategies on CPUs of several
         processes, else "fused".
+      platform: form of the mean and compiler options of the fused driver; by default
+        those that overlap on the mesh's devices, see `platform_of`.
 
     Returns:
       overlap_round(state, batches) -> (state, record). State as `init_state` makes
@@ -84,8 +88,8 @@ def make_round(
         )
         return host(parts, worker_mean, check, mesh, mapping)
 
-    platform = platform_of(mesh)
-    form = fragments_form(sync_period) if stream else platform.form
+    platform = platform or platform_of(mesh)
+    form = fragments_form(sync_period, mesh) if stream else platform.form
     worker_round = make_worker_round(
         loss, optimizer, strategy, model_state_policy, form=form
     )
@@ -93,6 +97,8 @@ def make_round(
 
     def overlap_round(state: WorkerState, batches: Batch):
         check(state, batches)  # while tracing: before compilation, and only then
-        return all_workers(state, batches)
+        batches = place(batches, batch_shardings(batches, mesh))
+        state, record = all_workers(state, batches)
+        return place(state, state_shardings(state, mesh)), record
 
     return fused(overlap_round, platform.compiler_options)

@@ -5,8 +5,10 @@ options here are those for which the scheduled program shows the overlap.
 
     CPU                nothing overlaps inside of one program
     GPU                one collective may run beside a loop: the mean is one vector
-    TPU v5e            collectives are fused step by step into the loop, if asked to
-    other TPUs         the sparse cores carry a collective beside a loop, if asked to
+    TPU v5e            one collective of one array is fused step by step into the loop,
+                       if asked to: the mean is one vector
+    other TPUs         the sparse cores carry a collective of many arrays beside a
+                       loop, if asked to
 """
 
 from typing import NamedTuple
@@ -14,26 +16,33 @@ from typing import NamedTuple
 from jax.sharding import Mesh
 
 from olsgd_jax.drivers.forms import flat_form
+from olsgd_jax.mesh import worker_devices
 from olsgd_jax.round import Form, tree_form
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import Driver
 
 # GPUs before Hopper do not schedule for overlap unless asked to.
 SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}
+# A loop counts with the collectives inside of it, which the devices of a worker need at
+# every step: beside them and the mean there has to be room for more.
+MANY_COLLECTIVES = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4096}
 FUSE_INTO_LOOPS = {
     "xla_enable_async_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion": "true",
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion_while_loops": "true",
 }
-SPARSE_CORES = {"xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true"}
+SPARSE_CORES = {
+    "xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true",
+    "xla_tpu_sparse_core_all_reduce_offload_min_size_in_bytes": 0,
+}
 
 
 class Platform(NamedTuple):
     """How a delayed mean is compiled on one kind of device."""
 
     form: Form
-    compiler_options: dict[str, str | bool]
+    compiler_options: dict[str, str | bool | int]
 
 
 def platform_of(mesh: Mesh | None) -> Platform:
@@ -43,13 +52,15 @@ def platform_of(mesh: Mesh | None) -> Platform:
     >>> platform_of(None).compiler_options
     {}
     """
-    device = None if mesh is None else mesh.devices.flat[0]
-    if device is None or device.platform == "cpu":
+    if mesh is None or mesh.devices.flat[0].platform == "cpu":
         return Platform(tree_form, {})
+    device = mesh.devices.flat[0]
     if device.platform != "tpu":
-        return Platform(flat_form, {**SCHEDULE_FOR_OVERLAP})
-    is_v5e = device.device_kind == "TPU v5 lite"
-    return Platform(flat_form, {**(FUSE_INTO_LOOPS if is_v5e else SPARSE_CORES)})
+        several = {} if worker_devices(mesh) == 1 else MANY_COLLECTIVES
+        return Platform(flat_form(mesh), {**SCHEDULE_FOR_OVERLAP, **several})
+    if device.device_kind == "TPU v5 lite":
+        return Platform(flat_form(mesh), {**FUSE_INTO_LOOPS})
+    return Platform(tree_form, {**SPARSE_CORES})
 
 
 def default_driver(mesh: Mesh | None, strategy: Strategy) -> Driver:

@@ -1,11 +1,11 @@
-"""A small network for tests and quick runs."""
+"""A network of dense layers, for tests and quick runs."""
 
 import flax.linen as nn
 from jaxtyping import Array, Float
 
 
 class MLP(nn.Module):
-    """A network with one hidden layer.
+    """A network with hidden layers of one width.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import MLP
@@ -17,12 +17,14 @@ class MLP(nn.Module):
     width: int
     num_classes: int
     dropout: float = 0.0
+    depth: int = 1  # hidden layers
 
     @nn.compact
     def __call__(
         self, x: Float[Array, "batch features"], train: bool = False
     ) -> Float[Array, "batch classes"]:
         """Maps inputs to one logit per class."""
-        x = nn.relu(nn.Dense(self.width)(x))
+        for _ in range(self.depth):
+            x = nn.relu(nn.Dense(self.width)(x))
         x = nn.Dropout(self.dropout, deterministic=not train)(x)
         return nn.Dense(self.num_classes)(x)

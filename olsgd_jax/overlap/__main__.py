@@ -1,123 +1,105 @@
 """Compiles a round for accelerators that are not here, and says what overlaps.
 
-    python -m olsgd_jax.overlap --target h100:1x1x8 --sync-period 4
+    python -m olsgd_jax.overlap --target h100:1x1x8 --model resnet18 --sync-period 4
     python -m olsgd_jax.overlap --target all --json
 
-The network has four hidden layers of 2,048 units, 18.9 million parameters. The exit
-status is 0 if at least 0.99 of the bytes overlap on every target.
+Models: mlp (18.9 million parameters), resnet18 (11.2) and transformer (98.0). The exit
+status is 0 if at least 0.99 of the bytes between workers overlap on every target.
 """
 
 import argparse
 import json
 import sys
-import time
-from typing import cast
 
 import jax
-from jax.stages import Wrapped
 from rich.console import Console
 from rich.table import Column, Table
 
-from olsgd_jax.build import build_strategy
-from olsgd_jax.checks import check_choice
-from olsgd_jax.config import Config
-from olsgd_jax.drivers.make_round import make_round
-from olsgd_jax.overlap.report import overlap_report
-from olsgd_jax.overlap.targets import TARGETS, target
-from olsgd_jax.overlap.workload import OPTIMIZER, arguments, loss
-from olsgd_jax.strategies import STRATEGIES
-from olsgd_jax.task import plain_loss
+from olsgd_jax.overlap.measure import Setting, measure
+from olsgd_jax.overlap.targets import TARGETS
+from olsgd_jax.overlap.workload import WORKLOADS
 
 
-def measure(name: str, strategy_name: str, sync_period: int, stream: bool) -> dict:
-    """Compiles one round for one target, and reads its schedule."""
-    mesh = target(name)
-    strategy = build_strategy(Config(strategy=strategy_name, num_workers=mesh.size))
-    run = make_round(
-        plain_loss(loss),
-        OPTIMIZER,
-        strategy,
-        sync_period=sync_period,
-        mesh=mesh,
-        stream=stream,
-    )
-    state, batches = arguments(mesh, strategy, sync_period)
-    lowered = cast(Wrapped, run).lower(state, batches)
-    began = time.perf_counter()
-    compiled = lowered.compile()
-    report, memory = overlap_report(compiled), compiled.memory_analysis()
-    assert memory is not None  # for these compilers
-    sizes = [
-        x.size // mesh.size * x.dtype.itemsize for x in jax.tree.leaves(state.params)
-    ]
-    return {
-        "target": name,
-        "strategy": strategy_name,
-        "sync_period": sync_period,
-        "mean_bytes": report.mean_bytes,
-        "overlapped_bytes": report.overlapped_bytes,
-        "overlapped_fraction": report.overlapped_fraction,
-        "parameter_bytes": sum(sizes),
-        "temporary_bytes": memory.temp_size_in_bytes,
-        "compile_seconds": round(time.perf_counter() - began, 1),
-        "collectives": [x._asdict() for x in report.collectives],
-    }
-
-
-def row(result: dict) -> list[str]:
-    """Writes a result as a row of the table."""
-    return [
-        result["target"],
-        f"{result['mean_bytes'] / 1e6:.1f}",
-        f"{result['overlapped_fraction']:.1%}",
-        f"{result['temporary_bytes'] / result['parameter_bytes']:.1f}",
-        f"{result['compile_seconds']:.0f}",
-    ]
-
-
-def main() -> int:
-    """Runs the command; gives its exit status."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m olsgd_jax.overlap",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    known = ", ".join(TARGETS)
-    parser.add_argument("--target", default="all", help=f"all, or one of {known}")
-    parser.add_argument("--strategy", default="overlap_local_sgd", help="its name")
-    parser.add_argument("--sync-period", type=int, default=4, help="local steps")
-    parser.add_argument("--stream", action="store_true", help="send with every step")
-    parser.add_argument("--json", action="store_true", help="a line of JSON per target")
+    option = parser.add_argument
+    option("--target", default="all", help=f"all, or one of {', '.join(TARGETS)}")
+    option("--model", default="mlp", help=f"one of {', '.join(WORKLOADS)}")
+    option("--strategy", default="overlap_local_sgd", help="its name")
+    option("--sync-period", type=int, default=4, help="local steps in a round")
+    option("--stream", action="store_true", help="send a part with every local step")
+    option(
+        "--form",
+        default="chosen",
+        help="tree: a mean of each array under the compiler's own options, instead of "
+        "form and options chosen for the target",
+    )
+    option("--worker-devices", type=int, default=1, help="devices of each worker")
+    option(
+        "--share",
+        default="data",
+        choices=("data", "fsdp"),
+        help="what they share: batches, or batches and the model",
+    )
+    option(
+        "--compare",
+        action="store_true",
+        help="compile the round without its mean as well, for its memory and time",
+    )
+    option("--json", action="store_true", help="a line of JSON per target")
+    return parser
+
+
+def _row(result: dict) -> list[str]:
+    """Writes a result as a row of the table."""
+    both = [result, result["without_mean"]] if "without_mean" in result else [result]
+    return [
+        result["target"],
+        f"{result['mean_bytes'] / 1e6:.1f}",
+        f"{result['overlapped_fraction']:.2%}",
+        " / ".join(f"{x['temporary_bytes'] / x['parameter_bytes']:.2f}" for x in both),
+        " / ".join(f"{x['compile_seconds']:.0f}" for x in both),
+    ]
+
+
+def main() -> int:
+    """Runs the command; gives its exit status."""
+    parser = _parser()
     args = parser.parse_args()
     # For what runs here; the targets' compilers need no backend.
     jax.config.update("jax_platforms", "cpu")
     console = Console()
     results = []
     try:
-        check_choice("strategy", args.strategy, tuple(STRATEGIES))
         for name in TARGETS if args.target == "all" else [args.target]:
-            with console.status(f"compiling for {name}"):
-                results.append(
-                    measure(name, args.strategy, args.sync_period, args.stream)
-                )
+            setting = Setting(
+                target=name,
+                model=args.model,
+                strategy=args.strategy,
+                sync_period=args.sync_period,
+                stream=args.stream,
+                form=args.form,
+                **{args.share: args.worker_devices},
+            )
+            with console.status(f"compiling {args.model} for {name}"):
+                results.append(measure(setting, args.compare))
             if args.json:
                 print(json.dumps(results[-1]), flush=True)
     except (ValueError, ModuleNotFoundError) as error:
         parser.error(str(error))
     if not args.json:
-        heads = (
-            "target",
-            "MB sent",
-            "overlapped",
-            "temporaries / params",
-            "compile, s",
-        )
+        both = ", with / without the mean" if args.compare else ""
+        heads = ("target", "MB sent", "overlapped")
+        heads += (f"temporaries in models{both}", f"compile in s{both}")
         columns = [Column(head, justify="right") for head in heads]
-        table = Table(
-            *columns, title=f"{args.strategy}, {args.sync_period} local steps"
-        )
+        title = f"{args.model}, {args.strategy}, {args.sync_period} local steps"
+        table = Table(*columns, title=title)
         for result in results:
-            table.add_row(*row(result))
+            table.add_row(*_row(result))
         console.print(table)
     return 0 if all(x["overlapped_fraction"] >= 0.99 for x in results) else 1
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from olsgd_jax.overlap.groups import is_inside
 from olsgd_jax.overlap.schedule import Schedule
 from olsgd_jax.overlap.shapes import shape_bytes
 from olsgd_jax.overlap.spans import is_blocked, started, until_done, work_between
@@ -26,6 +27,7 @@ class Collective(NamedTuple):
     flops_between: int  # of dots and convolutions between start and done
     exposed: bool  # nothing, or next to nothing, that computes lies between
     blocked: bool = False  # what it sends was computed in the same pass of the program
+    inside: bool = False  # joins the devices of one worker, not workers
 
 
 class _Found(NamedTuple):
@@ -34,17 +36,27 @@ class _Found(NamedTuple):
     where: str
     between: Work
     blocked: bool
+    inside: bool
 
 
-def find_collectives(schedule: Schedule) -> tuple[Collective, ...]:
+def find_collectives(
+    schedule: Schedule, worker_devices: int = 1
+) -> tuple[Collective, ...]:
     """Lists the collectives that a program runs, in the order of the schedule.
 
     One that ends in another computation than it starts in, as in a loop that waits
     for what its last pass has sent, counts as exposed: nobody sees what it spans.
     """
-    all_found = list(_find(schedule, schedule.entry, 1))
+    all_found = list(_find(schedule, schedule.entry, 1, worker_devices))
     all_work = work_of(schedule, schedule.computations[schedule.entry])
-    all_bytes = sum(found.bytes for found in all_found)
+    all_bytes = {
+        inside: sum(found.bytes for found in all_found if found.inside == inside)
+        for inside in (False, True)
+    }
+
+    def share(found: _Found) -> float:
+        return found.bytes / (all_bytes[found.inside] or 1)
+
     return tuple(
         Collective(
             found.kind,
@@ -52,8 +64,9 @@ def find_collectives(schedule: Schedule) -> tuple[Collective, ...]:
             found.where,
             loops_between=found.between.loops,
             flops_between=found.between.flops,
-            exposed=not _hides(found.between, all_work, found.bytes / (all_bytes or 1)),
+            exposed=not _hides(found.between, all_work, share(found)),
             blocked=found.blocked,
+            inside=found.inside,
         )
         for found in all_found
     )
@@ -79,13 +92,15 @@ def _hides(between: Work, all_work: Work, share_of_bytes: float) -> bool:
     return max(shares) >= share_of_bytes / 10
 
 
-def _find(schedule: Schedule, name: str, times: int) -> Iterator[_Found]:
+def _find(
+    schedule: Schedule, name: str, times: int, worker_devices: int
+) -> Iterator[_Found]:
     computation = schedule.computations.get(name, ())
     for place, start in enumerate(computation):
         if start.opcode in ("while", "call", "conditional"):
             trips = trip_count(schedule, start) if start.opcode == "while" else 1
             for called in start.called:
-                yield from _find(schedule, called, times * trips)
+                yield from _find(schedule, called, times * trips, worker_devices)
         elif held := started(schedule, start):
             span = until_done(schedule, computation[place:], held)
             result = span[-1] if len(span) > 1 else held
@@ -96,4 +111,5 @@ def _find(schedule: Schedule, name: str, times: int) -> Iterator[_Found]:
                 where=f"{name}/{start.name}",
                 between=add_work([work_between(schedule, span, held)] * times),
                 blocked=is_blocked(schedule, computation[: place + 1]),
+                inside=is_inside(held, worker_devices),
             )

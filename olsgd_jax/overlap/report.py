@@ -26,8 +26,8 @@ class OverlapReport(NamedTuple):
     """
 
     collectives: tuple[Collective, ...]
-    mean_bytes: int  # of all collectives
-    overlapped_bytes: int  # of those that are not exposed
+    mean_bytes: int  # of all collectives between workers
+    overlapped_bytes: int  # of those of them that are not exposed
     program_flops: int = 0  # to hold each collective's `flops_between` against
 
     @property
@@ -36,12 +36,14 @@ class OverlapReport(NamedTuple):
         return self.overlapped_bytes / max(1, self.mean_bytes)
 
 
-def overlap_report(compiled: Compiled | str) -> OverlapReport:
+def overlap_report(compiled: Compiled | str, worker_devices: int = 1) -> OverlapReport:
     """Reads from a compiled program which of its communication overlaps.
 
     Args:
       compiled: a compiled jax function, or its text. It need not be able to run here:
         see `target`.
+      worker_devices: how many devices each worker has; what they send each other is
+        listed, and not counted.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import on_workers, worker_mean, worker_mesh
@@ -51,21 +53,25 @@ def overlap_report(compiled: Compiled | str) -> OverlapReport:
     0
     """
     schedule = read_schedule(_text(compiled))
-    collectives = find_collectives(schedule)
+    collectives = find_collectives(schedule, worker_devices)
+    between = [x for x in collectives if not x.inside]
     return OverlapReport(
         collectives,
-        mean_bytes=sum(x.bytes for x in collectives),
-        overlapped_bytes=sum(x.bytes for x in collectives if not x.exposed),
+        mean_bytes=sum(x.bytes for x in between),
+        overlapped_bytes=sum(x.bytes for x in between if not x.exposed),
         program_flops=work_of(schedule, schedule.computations[schedule.entry]).flops,
     )
 
 
-def assert_overlapped(compiled: Compiled | str, at_least: float = 0.99) -> None:
+def assert_overlapped(
+    compiled: Compiled | str, at_least: float = 0.99, worker_devices: int = 1
+) -> None:
     """Raises unless a program's communication overlaps with its computation.
 
     Args:
       compiled: a compiled jax function, or its text.
       at_least: the part of its bytes that has to, in [0, 1].
+      worker_devices: see `overlap_report`.
 
     Raises:
       AssertionError: names what is exposed, and what would change that.
@@ -81,24 +87,25 @@ def assert_overlapped(compiled: Compiled | str, at_least: float = 0.99) -> None:
       exposed: all-reduce of 32 bytes (main/mean), beside 0 of 0 flops
       ...
     """
-    report = overlap_report(compiled)
-    if not report.collectives:
+    report = overlap_report(compiled, worker_devices)
+    if not report.mean_bytes:
         raise AssertionError(
-            "the program has no collective, so nothing overlaps; compile it for a "
-            "mesh of more than one device"
+            "the program has no collective between workers, so nothing overlaps; "
+            "compile it for a mesh of more than one worker"
         )
     if report.overlapped_fraction >= at_least:
         return
-    exposed = [x for x in report.collectives if x.exposed]
+    between = tuple(x for x in report.collectives if not x.inside)
     lines = [
         f"{report.overlapped_bytes:,} of {report.mean_bytes:,} bytes overlap with "
         f"computation ({report.overlapped_fraction:.0%})".replace("%", " %"),
         *(
             f"  exposed: {x.kind} of {x.bytes:,} bytes ({x.where}), beside "
             f"{x.flops_between:,} of {report.program_flops:,} flops"
-            for x in exposed
+            for x in between
+            if x.exposed
         ),
-        "  " + advice(_device(compiled), report.collectives),
+        "  " + advice(_device(compiled), between),
     ]
     raise AssertionError("\n".join(lines))
 

@@ -12,9 +12,9 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
+from olsgd_jax.mesh import worker_mesh
 from olsgd_jax.overlap.gpus import GPUS, target_config
 from olsgd_jax.types import Device
-from olsgd_jax.workers import worker_mesh
 
 _DEFAULT_SHAPES = {
     **dict.fromkeys(GPUS, "1x1x8"),
@@ -25,17 +25,20 @@ TARGETS = tuple(_DEFAULT_SHAPES)
 """The names that `target` knows."""
 
 
-def target(name: str) -> Mesh:
+def target(name: str, *, data: int = 1, fsdp: int = 1) -> Mesh:
     """Describes accelerators that are not here as a mesh to compile for.
 
     Args:
       name: one of a100, h100, b200, v5e, v5p, v6e and 7x, and after a colon the
         topology: slices x hosts x devices for GPUs, the shape of the slice for TPUs.
         Eight devices by default.
+      data: see `worker_mesh`.
+      fsdp: see `worker_mesh`.
 
     Returns:
-      A mesh with a worker on each device. It compiles and cannot run; arguments to
-      `lower` are `jax.ShapeDtypeStruct`s with a sharding on it.
+      A mesh with as many workers as there are devices for. It
+      compiles and cannot run; arguments to `lower` are `jax.ShapeDtypeStruct`s with a
+      sharding on it.
 
     Needs the compilers: pip install "olsgd_jax[aot]". Where that is installed, set
     JAX_PLATFORMS=cpu, or jax looks for the hardware as well.
@@ -59,7 +62,8 @@ def target(name: str) -> Mesh:
             f"target must have a topology that {kind} comes in, as in "
             f"{kind}:{_DEFAULT_SHAPES[kind]}, got {name!r}"
         ) from error
-    return worker_mesh(len(devices), devices)
+    num_workers = len(devices) // (data * fsdp)
+    return worker_mesh(num_workers, devices, data=data, fsdp=fsdp)
 
 
 def _check_compiler(kind: str) -> None:

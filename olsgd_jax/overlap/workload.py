@@ -1,45 +1,88 @@
-"""What is compiled for targets: four hidden layers of 2,048 units, as shapes only."""
+"""What is compiled for targets: networks of three kinds, as shapes only."""
 
+from typing import NamedTuple
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from olsgd_jax.models.mlp import MLP
+from olsgd_jax.models.resnet import ResNet18
+from olsgd_jax.models.transformer import Transformer
+from olsgd_jax.placement import batch_shardings, state_shardings
 from olsgd_jax.state import init_state
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import ArrayTree, Batch, Params
-from olsgd_jax.workers import worker_sharding
+from olsgd_jax.task import Task, classification
+from olsgd_jax.types import ArrayTree
+from olsgd_jax.workers import WORKERS
 
-SIZES, BATCH_SIZE = (3072, 2048, 2048, 2048, 2048, 10), 128
+
+class Workload(NamedTuple):
+    """A network, and what one worker's batch holds."""
+
+    module: nn.Module
+    inputs: jax.ShapeDtypeStruct
+    labels: jax.ShapeDtypeStruct
+
+    @property
+    def task(self) -> Task:
+        """Its init and loss."""
+        return classification(self.module, self.inputs)
+
+
+def _tokens(batch_size: int, length: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((batch_size, length), jnp.int32)
+
+
+WORKLOADS = {
+    "mlp": Workload(  # 18.9 million parameters in 10 arrays
+        MLP(2048, num_classes=10, depth=4),
+        jax.ShapeDtypeStruct((128, 3072), jnp.float32),
+        jax.ShapeDtypeStruct((128,), jnp.int32),
+    ),
+    "resnet18": Workload(  # 11.2 million in 62
+        ResNet18(),
+        jax.ShapeDtypeStruct((128, 32, 32, 3), jnp.float32),
+        jax.ShapeDtypeStruct((128,), jnp.int32),
+    ),
+    "transformer": Workload(  # 98.0 million in 196
+        Transformer(num_tokens=16_384, width=768, depth=12, num_heads=12),
+        _tokens(8, 512),
+        _tokens(8, 512),
+    ),
+}
+"""By name."""
+
 OPTIMIZER = optax.sgd(0.1, momentum=0.9, nesterov=True)
 
 
-def loss(params: Params, batch: Batch) -> jax.Array:
-    """The cross-entropy of a network of dense layers."""
-    x = batch["inputs"]
-    for layer in params[:-1]:
-        x = jax.nn.relu(x @ layer["kernel"] + layer["bias"])
-    logits = x @ params[-1]["kernel"] + params[-1]["bias"]
-    labels = batch["labels"]
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
-
-
-def arguments(mesh: Mesh, strategy: Strategy, sync_period: int) -> ArrayTree:
+def arguments(
+    workload: Workload, mesh: Mesh, strategy: Strategy, sync_period: int
+) -> ArrayTree:
     """Gives the shapes of a round's state and batches, placed on the mesh."""
+    num_workers = mesh.shape[WORKERS]
 
     def state_and_batches():
-        params = [
-            {"kernel": jnp.zeros((rows, columns)), "bias": jnp.zeros(columns)}
-            for rows, columns in zip(SIZES, SIZES[1:], strict=False)
-        ]
-        state = init_state(params, OPTIMIZER, strategy, num_workers=mesh.size)
-        shape = (mesh.size, sync_period, BATCH_SIZE)
-        inputs, labels = jnp.zeros((*shape, SIZES[0])), jnp.zeros(shape, jnp.int32)
-        return state, {"inputs": inputs, "labels": labels}
+        params, model_state = workload.task.init(jax.random.key(0))
+        state = init_state(
+            params,
+            OPTIMIZER,
+            strategy,
+            num_workers=num_workers,
+            model_state=model_state,
+        )
+        batch = {"inputs": workload.inputs, "labels": workload.labels}
+        batches = jax.tree.map(
+            lambda x: jnp.zeros((num_workers, sync_period, *x.shape), x.dtype), batch
+        )
+        return state, batches
 
+    state, batches = jax.eval_shape(state_and_batches)
+    shardings = state_shardings(state, mesh), batch_shardings(batches, mesh)
     return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(
-            x.shape, x.dtype, sharding=worker_sharding(mesh)
-        ),
-        jax.eval_shape(state_and_batches),
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        (state, batches),
+        shardings,
     )

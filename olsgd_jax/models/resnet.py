@@ -1,0 +1,61 @@
+"""The paper's network for CIFAR-10, and narrow ones like it.
+
+    3x3 convolution, then 4 stages of 2 blocks, then the mean over places, then dense
+    block: x <- relu(shortcut(x) + norm(conv(relu(norm(conv(x))))))
+
+Every stage has twice the channels of the one before; all but the first halve the image.
+Where the shape changes, the shortcut is a 1x1 convolution with a norm, else nothing.
+
+Reference: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image
+Recognition", CVPR 2016, arXiv:1512.03385; with 3x3 instead of 7x7 at the entrance and
+no pooling there, as is usual for images of 32x32.
+"""
+
+import functools
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float
+
+
+class ResNet18(nn.Module):
+    """A residual network of 18 layers with batch norm, for small images.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import ResNet18
+    >>> image = jnp.zeros((1, 32, 32, 3))
+    >>> variables = jax.eval_shape(ResNet18().init, jax.random.key(0), image)
+    >>> sum(x.size for x in jax.tree.leaves(variables["params"]))
+    11173962
+    """
+
+    num_classes: int = 10
+    width: int = 64  # channels of the first stage
+    dtype: DTypeLike = jnp.float32  # of the computation; params stay float32
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch height width channels"], train: bool = False
+    ) -> Float[Array, "batch classes"]:
+        """Maps images to one logit per class."""
+        conv = functools.partial(nn.Conv, use_bias=False, dtype=self.dtype)
+        norm = functools.partial(
+            nn.BatchNorm, use_running_average=not train, momentum=0.9, dtype=self.dtype
+        )
+
+        def block(x: Array, channels: int, stride: int) -> Array:
+            y = conv(channels, (3, 3), stride, padding=1)(x)
+            y = conv(channels, (3, 3), padding=1)(nn.relu(norm()(y)))
+            y = norm()(y)
+            if x.shape != y.shape:
+                x = norm()(conv(channels, (1, 1), stride)(x))
+            return nn.relu(x + y)
+
+        x = nn.relu(norm()(conv(self.width, (3, 3), padding=1)(x)))
+        for stage in range(4):
+            for place in range(2):
+                halves = stage > 0 and place == 0
+                x = block(x, self.width * 2**stage, stride=2 if halves else 1)
+        x = jnp.mean(x, axis=(1, 2))
+        return nn.Dense(self.num_classes, dtype=self.dtype)(x).astype(jnp.float32)

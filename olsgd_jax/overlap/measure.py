@@ -1,0 +1,106 @@
+"""Compiles one round for one target, and says what overlaps and what it costs."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import jax
+from jax.sharding import Mesh
+from jax.stages import Compiled, Wrapped
+
+from olsgd_jax.build import build_strategy
+from olsgd_jax.checks import check_choice
+from olsgd_jax.config import Config
+from olsgd_jax.drivers.make_round import make_round
+from olsgd_jax.drivers.platforms import Platform, platform_of
+from olsgd_jax.local import Steps
+from olsgd_jax.overlap.report import overlap_report
+from olsgd_jax.overlap.targets import target
+from olsgd_jax.overlap.workload import OPTIMIZER, WORKLOADS, arguments
+from olsgd_jax.round import tree_form
+from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.types import ArrayTree, Mean
+from olsgd_jax.workers import WORKERS
+
+
+class Setting(NamedTuple):
+    """What is compiled."""
+
+    target: str
+    model: str = "mlp"
+    strategy: str = "overlap_local_sgd"
+    sync_period: int = 4
+    stream: bool = False
+    form: str = "chosen"  # by the platform; "tree" for what a compiler does by itself
+    data: int = 1  # devices of a worker that share its batches
+    fsdp: int = 1  # devices of a worker that share its model as well
+
+
+def measure(setting: Setting, compare: bool = False) -> dict:
+    """Compiles a round, and reads its schedule, memory and compile time.
+
+    Args:
+      setting: what to compile.
+      compare: compile the same round with its mean removed as well.
+    """
+    check_choice("model", setting.model, tuple(WORKLOADS))
+    check_choice("strategy", setting.strategy, tuple(STRATEGIES))
+    check_choice("form", setting.form, ("chosen", "tree"))
+    mesh = target(setting.target, data=setting.data, fsdp=setting.fsdp)
+    platform = platform_of(mesh)
+    if setting.form == "tree":
+        platform = Platform(tree_form, {})
+    compiled, result = _compile(setting, mesh, platform)
+    report = overlap_report(compiled, setting.data * setting.fsdp)
+    result = {
+        **setting._asdict(),
+        "mean_bytes": report.mean_bytes,
+        "overlapped_bytes": report.overlapped_bytes,
+        "overlapped_fraction": report.overlapped_fraction,
+        **result,
+        "collectives": [x._asdict() for x in report.collectives],
+    }
+    if compare:
+        removed = platform._replace(form=_removed_form)
+        _, without = _compile(setting._replace(stream=False), mesh, removed)
+        result["without_mean"] = without
+    return result
+
+
+def _removed_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
+    """Sends nothing: a worker takes its own models for the mean."""
+    del mean
+    return models, steps()
+
+
+def _compile(
+    setting: Setting, mesh: Mesh, platform: Platform
+) -> tuple[Compiled, dict[str, float]]:
+    workload = WORKLOADS[setting.model]
+    num_workers = mesh.shape[WORKERS]
+    strategy = build_strategy(
+        Config(strategy=setting.strategy, num_workers=num_workers)
+    )
+    run = make_round(
+        workload.task.loss,
+        OPTIMIZER,
+        strategy,
+        sync_period=setting.sync_period,
+        mesh=mesh,
+        stream=setting.stream,
+        platform=platform,
+    )
+    state, batches = arguments(workload, mesh, strategy, setting.sync_period)
+    lowered = cast(Wrapped, run).lower(state, batches)
+    began = time.perf_counter()
+    compiled = lowered.compile()
+    seconds = time.perf_counter() - began
+    memory = compiled.memory_analysis()
+    assert memory is not None  # for these compilers
+    leaves = jax.tree.leaves(state.params)
+    return compiled, {
+        "parameter_bytes": sum(x.size * x.dtype.itemsize for x in leaves)
+        // num_workers,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "compile_seconds": round(seconds, 1),
+    }

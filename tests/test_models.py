@@ -1,0 +1,79 @@
+"""Networks: their sizes, and what the papers say that they compute."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from olsgd_jax import ResNet18, Transformer
+from olsgd_jax.overlap.workload import WORKLOADS
+
+
+@pytest.fixture(autouse=True)
+def _users_numbers():
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def num_parameters(params):
+    return sum(x.size for x in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("mlp", 18_903_050), ("resnet18", 11_173_962), ("transformer", 98_032_128)],
+)
+def test_the_compiled_networks_have_these_sizes(name, count):
+    params, _ = jax.eval_shape(WORKLOADS[name].task.init, jax.random.key(0))
+    assert num_parameters(params) == count
+
+
+def test_a_residual_network_narrows_with_its_width():
+    image = jnp.zeros((2, 8, 8, 3))
+    module = ResNet18(num_classes=7, width=4)
+
+    def run(key):
+        variables = module.init(key, image)
+        return module.apply(variables, image, train=True, mutable="batch_stats")
+
+    logits, state = jax.eval_shape(run, jax.random.key(0))
+    assert logits.shape == (2, 7)
+    assert len(jax.tree.leaves(state)) == 2 * 20  # mean and variance of every norm
+
+
+def test_a_residual_network_computes_in_half_precision_with_whole_parameters():
+    image = jnp.zeros((2, 8, 8, 3))
+    module = ResNet18(width=4, dtype=jnp.bfloat16)
+    variables = jax.eval_shape(module.init, jax.random.key(0), image)
+    assert {x.dtype for x in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+    lowered = jax.jit(module.apply).lower(variables, image)
+    assert lowered.out_info.dtype == jnp.float32
+    assert "bf16" in lowered.as_text()
+
+
+def test_blocks_add_their_input():
+    """With norms that give nothing, a stage without a shortcut is the identity."""
+    image = jax.random.normal(jax.random.key(1), (1, 8, 8, 3))
+    module = ResNet18(width=4)
+    apply = jax.jit(module.apply)
+    variables = jax.jit(module.init)(jax.random.key(0), image)
+    silent = jax.tree.map(jnp.array, variables)
+    for name in ("BatchNorm_2", "BatchNorm_4"):  # the last of both blocks of stage 1
+        silent["params"][name]["scale"] = jnp.zeros(4)
+    changed = jax.tree.map(jnp.array, silent)
+    for name in ("Conv_1", "Conv_2", "Conv_3", "Conv_4"):
+        changed["params"][name]["kernel"] = jnp.ones_like(
+            silent["params"][name]["kernel"]
+        )
+    np.testing.assert_array_equal(apply(silent, image), apply(changed, image))
+    assert np.any(apply(variables, image) != apply(silent, image))
+
+
+def test_a_transformer_does_not_look_ahead():
+    module = Transformer(num_tokens=11, width=8, depth=2, num_heads=2)
+    tokens = jnp.arange(6)[None]
+    variables = module.init(jax.random.key(0), tokens)
+    before = module.apply(variables, tokens)
+    after = module.apply(variables, tokens.at[0, 4].set(9))
+    np.testing.assert_array_equal(before[0, :4], after[0, :4])
+    assert np.all(np.any(before[0, 4:] != after[0, 4:], axis=-1))
