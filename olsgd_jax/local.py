@@ -15,6 +15,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
+from olsgd_jax.pieces import send_piece
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import (
     ArrayTree,
@@ -51,7 +52,7 @@ class Steps(NamedTuple):
 
     end: WorkerState
     losses: Float[Array, " steps"]  # before every step's update
-    sent: ArrayTree  # of the pieces that travelled beside the steps
+    sent: ArrayTree  # what became of the pieces that travelled beside the steps
 
 
 LocalSteps = Callable[..., Steps]
@@ -70,8 +71,8 @@ def make_local_steps(
 
     Returns:
       A function of a worker's state and batches (leading axis: step). It also takes
-      `pieces`, a tree whose leading axis is the step, and passes piece k to `send`
-      beside step k, with which it shares no data.
+      `pieces`, a tree whose leading axis is the step, and puts what `send` makes of
+      piece k in its place beside step k, with which it shares no data.
     """
     optimizer = optax.with_extra_args_support(optimizer)
 
@@ -80,9 +81,9 @@ def make_local_steps(
     ) -> Steps:
         round_key = jax.random.fold_in(state.key, state.round)
 
-        def local_step(state: WorkerState, inputs: tuple):
-            step, batch, piece = inputs
-            sent = send(piece)
+        def local_step(carry: tuple[WorkerState, ArrayTree], inputs: tuple):
+            state, pieces = carry
+            step, batch = inputs
             key = jax.random.fold_in(round_key, step)
             (value, model_state), grads = jax.value_and_grad(loss, has_aux=True)(
                 state.params, state.model_state, batch, key
@@ -94,16 +95,19 @@ def make_local_steps(
                 grads, state.opt_state, state.params, value=value
             )
             params = optax.apply_updates(state.params, updates)
-            return state._replace(
+            state = state._replace(
                 params=params,
                 model_state=model_state,
                 opt_state=opt_state,
                 strategy_state=strategy_state,
-            ), (value, sent)
+            )
+            if pieces:
+                pieces, state = send_piece(pieces, step, send, beside=state)
+            return (state, pieces), value
 
         sync_period = jax.tree.leaves(batches)[0].shape[0]
-        inputs = (jnp.arange(sync_period), batches, pieces)
-        end, (losses, sent) = lax.scan(local_step, state, inputs)
+        inputs = (jnp.arange(sync_period), batches)
+        (end, sent), losses = lax.scan(local_step, (state, pieces), inputs)
         return Steps(end, losses, sent)
 
     return local_steps

@@ -52,7 +52,7 @@ def state_shardings(state: ArrayTree, mesh: Mesh | None) -> ArrayTree:
 
     >>> from olsgd_jax import worker_mesh
     >>> state_shardings(jnp.zeros((1, 3)), worker_mesh(1)).spec
-    PartitionSpec('workers',)
+    P('workers',)
     """
     if mesh is None:
         return None
@@ -71,7 +71,7 @@ def batch_shardings(batches: ArrayTree, mesh: Mesh | None) -> ArrayTree:
 
     >>> from olsgd_jax import worker_mesh
     >>> batch_shardings(jnp.zeros((1, 4, 32, 3)), worker_mesh(1)).spec
-    PartitionSpec('workers',)
+    P('workers',)
     """
     if mesh is None:
         return None
@@ -96,7 +96,7 @@ def part_specs(tree: ArrayTree, mesh: Mesh | None) -> ArrayTree:
 
     >>> from olsgd_jax import worker_mesh
     >>> part_specs(jnp.zeros(3), worker_mesh(1))
-    PartitionSpec()
+    P()
     """
     num_parts = 1 if mesh is None else mesh.shape.get(FSDP, 1)
     return jax.tree.map(lambda x: PartitionSpec(*_parts(x.shape, num_parts)), tree)

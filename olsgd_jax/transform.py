@@ -39,7 +39,7 @@ class DistributedState(NamedTuple):
     strategy_state: StrategyState
     start: Params  # x, as the round began; () where nothing is averaged
     step: Int[Array, "*workers"]  # k in [0, τ), local steps of this round so far
-    arrived: ArrayTree  # mean of x in τ pieces, as far as sent; () without stream
+    pieces: ArrayTree  # x in τ pieces, the first k of them averaged; () without stream
 
 
 def distribute(
@@ -97,7 +97,7 @@ def distribute(
             strategy_state=strategy.init(params),
             start=start,
             step=jnp.zeros((), jnp.int32),
-            arrived=optax.tree.zeros_like(cut(params, sync_period)) if stream else (),
+            pieces=cut(params, sync_period) if stream else (),
         )
 
     def update(
@@ -121,16 +121,19 @@ def distribute(
             return updates, state._replace(
                 opt_state=opt_state, strategy_state=strategy_state
             )
-        start = optax.tree.where(state.step == 0, params, state.start)
-        step = (state.step + 1) % sync_period
-        arrived = state.arrived
+        start, pieces = lax.cond(
+            state.step == 0,
+            lambda: (params, cut(params, sync_period) if stream else ()),
+            lambda: (state.start, state.pieces),
+        )
         if stream:
-            arrived = send_piece(start, state.step, arrived, mean)
+            pieces, updates = send_piece(pieces, state.step, mean, beside=updates)
+        step = (state.step + 1) % sync_period
 
         def mix(updates: Grads, state: StrategyState) -> tuple[Grads, StrategyState]:
             end = optax.apply_updates(params, updates)
             if stream:
-                models = join(arrived, like=start)
+                models = join(pieces, like=start)
             else:
                 models = mean(start if strategy.mean_of == "start" else end)
             mixed, state = strategy.mix(start, end, models, state)
@@ -140,9 +143,7 @@ def distribute(
         updates, strategy_state = lax.cond(
             step == 0, mix, lambda *same: same, updates, strategy_state
         )
-        return updates, DistributedState(
-            opt_state, strategy_state, start, step, arrived
-        )
+        return updates, DistributedState(opt_state, strategy_state, start, step, pieces)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

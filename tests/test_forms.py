@@ -97,16 +97,23 @@ def test_fragments_send_what_the_whole_mean_sends_but_for_filling():
         return payload_bytes(worker_round, state, jnp.ones((4, TAU)), num_workers=4)
 
     assert sent(tree_form) == sent(flat_form()) == 8 * 8 + 4 * 10
-    assert sent(FORMS["fragments"]) == 8 * (9 + 3) + 4 * 12
+    assert sent(FORMS["fragments"]) == 8 * 9 + 4 * 12
 
 
 @pytest.mark.parametrize("num_pieces", [1, 2, 3, 100])
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (2, 3, 4)])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (2, 3, 4), (2, 1025)])
 def test_joining_undoes_cutting(shape, num_pieces):
-    x = jax.random.normal(jax.random.key(0), shape)
-    pieces = cut(x, num_pieces)
-    assert pieces.shape[0] == num_pieces
-    np.testing.assert_array_equal(join(pieces, like=x), x)
+    tree = {"x": jax.random.normal(jax.random.key(0), shape), "y": jnp.ones(3, "f4")}
+    pieces = cut(tree, num_pieces)
+    assert {x.shape[0] for x in pieces.values()} == {num_pieces}
+    jax.tree.map(np.testing.assert_array_equal, join(pieces, like=tree), tree)
+
+
+@pytest.mark.parametrize(
+    ("size", "shape"), [(6, (3, 1, 2)), (3072, (3, 1, 1024)), (3073, (3, 16, 128))]
+)
+def test_large_pieces_are_whole_tiles_and_small_ones_hold_no_filling(size, shape):
+    assert cut(jnp.zeros(size), 3)["float64"].shape == shape
 
 
 def test_a_streamed_round_trains_as_one_that_is_not(mesh):

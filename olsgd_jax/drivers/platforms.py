@@ -5,8 +5,8 @@ options here are those for which the scheduled program shows the overlap.
 
     CPU                nothing overlaps inside of one program
     GPU                one collective may run beside a loop: the mean is one vector
-    TPU v5e            one collective of one array is fused step by step into the loop,
-                       if asked to: the mean is one vector
+    TPU v5e            one collective of one array is fused into the loop, if asked to:
+                       the mean is one vector
     other TPUs         the sparse cores carry a collective of many arrays beside a
                        loop, if asked to
 """
