@@ -1,4 +1,5 @@
-# Everything runs in .venv, which each command sets up by itself.
+# Everything runs in .venv, which each command sets up by itself. The compilers for GPUs
+# and TPUs lie beside it in .aot, so that they are found by tests alone.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -7,20 +8,20 @@ BIN := .venv/bin
 help:
 	@echo "make demo   train on the bundled digits with 4 workers; writes out/demo/report.html"
 	@echo "make test   format, lint, types, tests"
-	@echo "make clean  remove .venv and out"
+	@echo "make clean  remove .venv, .aot and out"
 
 demo: .venv/installed
 	$(BIN)/python -m experiments.demo
 
-test: .venv/installed-dev
+test: .venv/installed-dev .aot/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	JAX_PLATFORMS=cpu $(BIN)/pytest --quiet --doctest-modules olsgd_jax
-	JAX_PLATFORMS=cpu $(BIN)/pytest --quiet --numprocesses auto
+	JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.aot $(BIN)/pytest --quiet --numprocesses auto
 
 clean:
-	rm -rf .venv out
+	rm -rf .venv .aot out
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -33,4 +34,8 @@ clean:
 
 .venv/installed-dev: requirements-dev.txt .venv/installed
 	$(BIN)/pip install --quiet --requirement requirements-dev.txt
+	@touch $@
+
+.aot/installed: requirements-aot.txt | .venv/bin/python
+	$(BIN)/pip install --quiet --no-deps --upgrade --target .aot --requirement $<
 	@touch $@

@@ -11,6 +11,7 @@ import pytest
 from olsgd_jax import (
     MLP,
     classification,
+    distribute,
     init_state,
     local_sgd,
     make_round,
@@ -18,10 +19,12 @@ from olsgd_jax import (
     on_workers,
     overlap_local_sgd,
     sync_sgd,
+    to_workers,
 )
 from olsgd_jax.drivers.forms import flat_form
+from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.overlap import TARGETS, assert_overlapped, overlap_report, target
-from olsgd_jax.placement import batch_shardings, state_shardings
+from olsgd_jax.placement import state_shardings
 from olsgd_jax.round import tree_form
 
 TAU, BATCH, FEATURES, WIDTH, CLASSES = 4, 32, 512, 256, 10
@@ -55,30 +58,36 @@ H100, V5E, V6E = (
 )
 
 
+def placed(state, mesh):
+    return jax.tree.map(
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        state,
+        state_shardings(state, mesh),
+    )
+
+
 def compiled_for(mesh, strategy, run):
-    """Compiles a round of eight workers on a mesh of devices that are not here."""
+    """Compiles a round on a mesh of eight devices that are not here."""
+    m = mesh.shape["workers"]
 
     def start():
         params, _ = TASK.init(jax.random.key(0))
-        return init_state(params, OPTIMIZER, strategy, num_workers=8)
+        return init_state(params, OPTIMIZER, strategy, num_workers=m)
 
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        state = jax.eval_shape(start)
-        arguments = jax.tree.map(
-            lambda x, sharding: jax.ShapeDtypeStruct(
-                x.shape, x.dtype, sharding=sharding
-            ),
-            (state, BATCHES),
-            (state_shardings(state, mesh), batch_shardings(BATCHES, mesh)),
+        batches = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((m, *x.shape[1:]), x.dtype), BATCHES
         )
-        return run.lower(*arguments).compile()
+        return run.lower(placed(jax.eval_shape(start), mesh), batches).compile()
 
 
 @functools.cache
-def library_round(name, strategy):
+def library_round(name, strategy, stream=False):
     """The round as `make_round` gives it to users."""
     mesh = target(name)
-    run = make_round(TASK.loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh)
+    run = make_round(
+        TASK.loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, stream=stream
+    )
     return compiled_for(mesh, strategy, run)
 
 
@@ -100,6 +109,57 @@ def test_the_librarys_round_sends_every_byte_while_all_steps_run(name):
     (mean,) = report.collectives
     assert (mean.bytes, mean.loops_between) == (PARAMETER_BYTES, 1)
     assert mean.flops_between == report.program_flops == FLOPS
+
+
+@pytest.mark.parametrize("name", [H100, V6E])
+def test_a_streamed_round_sends_a_piece_with_every_step(name):
+    compiled = library_round(name, OVERLAP, stream=True)
+    assert_overlapped(compiled)
+    (mean,) = overlap_report(compiled).collectives
+    assert PARAMETER_BYTES <= mean.bytes < PARAMETER_BYTES + TAU * 4096
+
+
+@pytest.mark.parametrize("name", [H100, V6E])
+def test_a_train_step_of_the_callers_own_sends_a_piece_while_it_computes(name):
+    mesh = target(name)
+    tx = distribute(OPTIMIZER, OVERLAP, TAU, stream=True)
+
+    def train_step(params, opt_state, batch):
+        def loss(params):
+            return TASK.loss(params, {}, batch, jax.random.key(0))[0]
+
+        updates, opt_state = tx.update(jax.grad(loss)(params), opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    def start():
+        params, _ = TASK.init(jax.random.key(0))
+        batch = jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), BATCHES)
+        return to_workers((params, tx.init(params), batch), 8)
+
+    run = jax.jit(
+        on_workers(train_step, mesh),
+        compiler_options=platform_of(mesh).compiler_options,
+    )
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        compiled = run.lower(*placed(jax.eval_shape(start), mesh)).compile()
+    assert_overlapped(compiled)
+    (mean,) = overlap_report(compiled).collectives
+    assert PARAMETER_BYTES / TAU <= mean.bytes < PARAMETER_BYTES / TAU + 4096
+
+
+@GPU
+@pytest.mark.parametrize("share", ["data", "fsdp"])
+def test_a_worker_of_four_gpus_sends_its_mean_while_its_devices_talk(share):
+    mesh = target("h100", **{share: 4})
+    run = make_round(TASK.loss, OPTIMIZER, OVERLAP, sync_period=TAU, mesh=mesh)
+    compiled = compiled_for(mesh, OVERLAP, run)
+    assert_overlapped(compiled, worker_devices=4)
+    report = overlap_report(compiled, worker_devices=4)
+    (mean,) = [x for x in report.collectives if not x.inside]
+    parts = 4 if share == "fsdp" else 1
+    assert PARAMETER_BYTES / parts <= mean.bytes < PARAMETER_BYTES / parts + 4096
+    assert mean.flops_between == report.program_flops > 0
+    assert any(x.inside for x in report.collectives)
 
 
 @pytest.mark.parametrize("name", [H100, V5E, V6E])
