@@ -40,7 +40,14 @@ from olsgd_jax.round import make_round_parts
 from olsgd_jax.types import Mean
 
 WIDTH, DEPTH, BATCH_SIZE = 512, 8, 64  # 2.1 million parameters
-CASES = ("200mbit:8", "200mbit:32", "200mbit:64", "100mbit:64", "50mbit:64")
+CASES = (
+    "200mbit:8",
+    "200mbit:32",
+    "100mbit:16",
+    "100mbit:64",
+    "50mbit:32",
+    "50mbit:128",
+)
 
 
 def loss(params: list, x: jax.Array) -> jax.Array:

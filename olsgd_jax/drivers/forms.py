@@ -13,6 +13,7 @@ may need that of two.
 
 from collections.abc import Callable
 
+import jax
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
@@ -28,15 +29,27 @@ def flat_form(mesh: Mesh | None = None) -> Form:
     """Averages the models as one vector."""
 
     def form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
-        specs, spec = part_specs(models, mesh), PartitionSpec(FSDP)
-        flatten = on_parts(to_vectors, mesh, (specs,), spec)
-        unflatten = on_parts(from_vectors, mesh, (spec, specs), specs)
-        sent, done = mean(flatten(models)), steps()
+        sent, done = mean(flatten(models, mesh)), steps()
         # Without it the compiler may cut the mean up before the steps, and wait for it.
         sent, done = lax.optimization_barrier((sent, done))
-        return unflatten(sent, models), done
+        return unflatten(sent, models, mesh), done
 
     return form
+
+
+def flatten(models: ArrayTree, mesh: Mesh | None) -> dict[str, jax.Array]:
+    """Makes one vector of a worker's arrays, on each device of the parts it has."""
+    specs = part_specs(models, mesh)
+    return on_parts(to_vectors, mesh, (specs,), PartitionSpec(FSDP))(models)
+
+
+def unflatten(
+    vectors: dict[str, jax.Array], like: ArrayTree, mesh: Mesh | None
+) -> ArrayTree:
+    """Undoes `flatten`; `like` has the shapes."""
+    specs = part_specs(like, mesh)
+    undo = on_parts(from_vectors, mesh, (PartitionSpec(FSDP), specs), specs)
+    return undo(vectors, like)
 
 
 def fragments_form(sync_period: int, mesh: Mesh | None = None) -> Form:

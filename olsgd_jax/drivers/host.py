@@ -5,13 +5,13 @@ steps, as the paper does it; then the first mixes. Every process takes part in o
 at a time, so all of them meet in the same order, and the thread ends with its round.
 """
 
-import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
 from jax.sharding import Mesh
 
+from olsgd_jax.drivers.forms import flatten, unflatten
 from olsgd_jax.local import WorkerState
 from olsgd_jax.placement import batch_shardings, place, state_shardings
 from olsgd_jax.round import RoundParts, RoundRecord
@@ -39,19 +39,25 @@ def host(
     # A program of nothing: what it checks, it checks when it is traced.
     checked = jax.jit(check)
     steps_of_all = on_workers(parts.local_steps, mesh, mapping)
-    mean_of_all = on_workers(lambda start: mean(parts.models(start)), mesh, mapping)
-    mix_all = on_workers(parts.mix, mesh, mapping)
+
+    def mean_of_start(start: WorkerState) -> ArrayTree:
+        return mean(flatten(parts.models(start), mesh))
+
+    def mix_worker(start: WorkerState, end: WorkerState, sent: ArrayTree):
+        return parts.mix(start, end, unflatten(sent, parts.models(start), mesh))
+
+    mean_of_models = jax.jit(on_workers(mean_of_start, mesh, mapping))
+    mix_all = on_workers(mix_worker, mesh, mapping)
 
     @jax.jit
     def local_steps(start: WorkerState, batches: Batch):
         batches = place(batches, batch_shardings(batches, mesh))
         return steps_of_all(start, batches)[:2]
 
-    mean_of_models = jax.jit(mean_of_all)
-
-    @functools.partial(jax.jit, donate_argnums=1)
-    def mix(start: WorkerState, end: WorkerState, models: ArrayTree) -> WorkerState:
-        state = mix_all(start, end, models)
+    # Nothing is donated: in place, a mix first copies what it overwrites.
+    @jax.jit
+    def mix(start: WorkerState, end: WorkerState, sent: ArrayTree) -> WorkerState:
+        state = mix_all(start, end, sent)
         return place(state, state_shardings(state, mesh))
 
     def overlap_round(state: WorkerState, batches: Batch):
