@@ -118,6 +118,26 @@ def test_every_round_leaves_the_arrays_where_they_were(options):
     assert parts == {(1, 5, 2)}
 
 
+@pytest.mark.parametrize(
+    ("shape", "spec"),
+    [
+        ((4, 8), (None, "fsdp")),
+        ((8, 4), ("fsdp",)),
+        ((8, 8), ("fsdp",)),  # the first of equals
+        ((9, 4), (None, "fsdp")),  # the longest of those that four devices divide
+        ((9, 7), ()),
+        ((0, 3), ()),
+        ((), ()),
+    ],
+)
+def test_the_longest_axis_that_can_be_cut_is_cut(shape, spec):
+    x = jax.ShapeDtypeStruct((M, *shape), jnp.float32)
+    sharding = state_shardings(x, worker_mesh(M, fsdp=4))
+    assert sharding.spec == PartitionSpec("workers", *spec)
+    whole = state_shardings(x, worker_mesh(M, data=4))
+    assert whole.spec == PartitionSpec("workers")
+
+
 def test_dropout_is_that_of_the_whole_batch():
     inputs = jax.ShapeDtypeStruct((1, 5), jnp.float32)
     task = classification(MLP(8, num_classes=3, dropout=0.5), inputs)
