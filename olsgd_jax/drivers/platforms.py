@@ -32,11 +32,12 @@ FUSE_INTO_LOOPS = {
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion_while_loops": "true",
 }
-# All arrays, however small and many, in the one collective that is carried.
+# All arrays, however small, many and large, in the one collective that is carried.
 SPARSE_CORES = {
     "xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true",
     "xla_tpu_sparse_core_all_reduce_offload_min_size_in_bytes": 0,
     "xla_tpu_sparse_core_all_reduce_offload_max_num_operands": 4096,
+    "xla_jf_crs_combiner_threshold_in_bytes": 2**40,
 }
 
 
