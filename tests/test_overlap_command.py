@@ -24,6 +24,7 @@ def run(*arguments):
         (("--target", "p100"), "target must be one of a100, h100, b200, v5e"),
         (("--strategy", "adam"), "strategy must be one of sync_sgd, local_sgd"),
         (("--model", "vgg"), "model must be one of mlp, resnet18, transformer"),
+        (("--form", "tree", "--stream"), "form must be 'chosen' for a streamed round"),
         (("--form", "ring"), "form must be one of chosen, tree"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from olsgd_jax.drivers.platforms import (
     FUSE_INTO_LOOPS,
+    MANY_COLLECTIVES,
     SCHEDULE_FOR_OVERLAP,
     SPARSE_CORES,
 )
@@ -15,7 +16,7 @@ _BLOCKED = (
 _GPU = (
     "a GPU keeps one collective in flight, and one before H100 does not look for "
     "overlap; average one flat vector, or compile with compiler_options="
-    "{'xla_gpu_experimental_parallel_collective_overlap_limit': 2}, or more; before "
+    f"{MANY_COLLECTIVES}; before "
     f"H100 with {SCHEDULE_FOR_OVERLAP}"
 )
 _BARRIER = (

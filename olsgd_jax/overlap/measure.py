@@ -19,6 +19,7 @@ from olsgd_jax.overlap.targets import target
 from olsgd_jax.overlap.workload import OPTIMIZER, WORKLOADS, arguments
 from olsgd_jax.round import tree_form
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import ArrayTree, Mean
 from olsgd_jax.workers import WORKERS
 
@@ -41,11 +42,14 @@ def measure(setting: Setting, compare: bool = False) -> dict:
 
     Args:
       setting: what to compile.
-      compare: compile the same round with its mean removed as well.
+      compare: compile the same round with its mean removed as well; a mean that waits
+        for the local steps, or of gradients, is not removed.
     """
     check_choice("model", setting.model, tuple(WORKLOADS))
     check_choice("strategy", setting.strategy, tuple(STRATEGIES))
     check_choice("form", setting.form, ("chosen", "tree"))
+    if setting.stream and setting.form == "tree":
+        raise ValueError("form must be 'chosen' for a streamed round, got 'tree'")
     mesh = target(setting.target, data=setting.data, fsdp=setting.fsdp)
     platform = platform_of(mesh)
     if setting.form == "tree":
@@ -60,7 +64,7 @@ def measure(setting: Setting, compare: bool = False) -> dict:
         **result,
         "collectives": [x._asdict() for x in report.collectives],
     }
-    if compare:
+    if compare and _strategy(setting, mesh).mean_of == "start":
         removed = platform._replace(form=_removed_form)
         _, without = _compile(setting._replace(stream=False), mesh, removed)
         result["without_mean"] = without
@@ -73,14 +77,18 @@ def _removed_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
     return models, steps()
 
 
+def _strategy(setting: Setting, mesh: Mesh) -> Strategy:
+    return build_strategy(
+        Config(strategy=setting.strategy, num_workers=mesh.shape[WORKERS])
+    )
+
+
 def _compile(
     setting: Setting, mesh: Mesh, platform: Platform
 ) -> tuple[Compiled, dict[str, float]]:
     workload = WORKLOADS[setting.model]
     num_workers = mesh.shape[WORKERS]
-    strategy = build_strategy(
-        Config(strategy=setting.strategy, num_workers=num_workers)
-    )
+    strategy = _strategy(setting, mesh)
     run = make_round(
         workload.task.loss,
         OPTIMIZER,
