@@ -55,9 +55,12 @@ def platform_of(mesh: Mesh | None) -> Platform:
     >>> platform_of(None).compiler_options
     {}
     """
-    if mesh is None or mesh.devices.flat[0].platform == "cpu":
+    if mesh is None:
         return Platform(tree_form, {})
     device = mesh.devices.flat[0]
+    if device.platform == "cpu":
+        # A sum across processes depends on an element's place: send as `host` does.
+        return Platform(flat_form(mesh) if _has_network(mesh) else tree_form, {})
     if device.platform != "tpu":
         several = {} if worker_devices(mesh) == 1 else MANY_COLLECTIVES
         return Platform(flat_form(mesh), {**SCHEDULE_FOR_OVERLAP, **several})
@@ -76,7 +79,9 @@ def default_driver(mesh: Mesh | None, strategy: Strategy) -> Driver:
     """
     if mesh is None or strategy.mean_of != "start":
         return "fused"
-    devices = list(mesh.devices.flat)
-    is_cpu = devices[0].platform == "cpu"
-    has_network = len({device.process_index for device in devices}) > 1
-    return "host" if is_cpu and has_network else "fused"
+    is_cpu = mesh.devices.flat[0].platform == "cpu"
+    return "host" if is_cpu and _has_network(mesh) else "fused"
+
+
+def _has_network(mesh: Mesh) -> bool:
+    return len({device.process_index for device in mesh.devices.flat}) > 1
