@@ -1,13 +1,15 @@
-"""Workers in two real processes, over gloo, give the numbers of one process."""
+"""Workers in several real processes, over gloo, give the numbers of one process."""
 
+import functools
 import pathlib
 import socket
 import subprocess
 import sys
 
 import numpy as np
+import pytest
 
-SCRIPT = pathlib.Path(__file__).with_name("two_processes.py")
+SCRIPT = pathlib.Path(__file__).with_name("processes.py")
 
 
 def free_port():
@@ -16,7 +18,9 @@ def free_port():
         return listener.getsockname()[1]
 
 
+@functools.cache
 def params_of(num_processes):
+    """Where the rounds end, by driver."""
     port = free_port()
     processes = [
         subprocess.Popen(
@@ -36,9 +40,18 @@ def params_of(num_processes):
             process.kill()
     for process, (_, errors) in zip(processes, results, strict=True):
         assert process.returncode == 0, errors
-    [line] = [x for x in results[0][0].splitlines() if x.startswith("params")]
-    return np.array(line.split()[1:], float)
+    lines = [x.split() for x in results[0][0].splitlines()]
+    return {x[0]: np.array(x[1:], float) for x in lines if x[0] in ("host", "fused")}
 
 
-def test_two_processes_train_as_one_does():
-    np.testing.assert_allclose(params_of(2), params_of(1), atol=1e-12)
+@pytest.mark.parametrize("num_processes", [2, 3])
+def test_processes_train_as_one_does(num_processes):
+    for driver in ("host", "fused"):
+        here, expected = params_of(num_processes)[driver], params_of(1)[driver]
+        np.testing.assert_allclose(here, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_processes", [1, 2, 3])
+def test_both_drivers_give_the_same_bits(num_processes):
+    params = params_of(num_processes)
+    np.testing.assert_array_equal(params["host"], params["fused"])

@@ -1,0 +1,53 @@
+"""Runs rounds on six workers in some processes; process 0 prints where they end.
+
+    python tests/processes.py PORT PROCESS NUM_PROCESSES
+
+One line for every driver: its name, and the workers' parameters.
+"""
+
+import sys
+
+import jax
+
+port, process, num_processes = (int(x) for x in sys.argv[1:])
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 6 // num_processes)
+if num_processes > 1:
+    jax.distributed.initialize(f"127.0.0.1:{port}", num_processes, process)
+
+import jax.numpy as jnp  # noqa: E402  the backend is set up first
+import numpy as np  # noqa: E402
+import optax  # noqa: E402
+from jax.experimental import multihost_utils  # noqa: E402
+
+from olsgd_jax import (  # noqa: E402
+    init_state,
+    make_round,
+    overlap_local_sgd,
+    plain_loss,
+    worker_mesh,
+)
+
+mesh = worker_mesh(6)
+optimizer, strategy = optax.adam(0.1), overlap_local_sgd(0.6, 0.7)
+
+
+@plain_loss
+def loss(params, centre):
+    return sum(jnp.sum((x - centre) ** 2) for x in params)
+
+
+# Several arrays of uneven sizes: where an element lies decides how it is summed.
+params = [jnp.linspace(0, 1, size) for size in (5, 37, 64)]
+centres = np.random.default_rng(0).normal(size=(3, 6, 2))
+for driver in ("host", "fused"):
+    state = init_state(params, optimizer, strategy, mesh=mesh)
+    overlap_round = make_round(
+        loss, optimizer, strategy, sync_period=2, mesh=mesh, driver=driver
+    )
+    for batches in centres:
+        state, _ = overlap_round(state, batches)
+    everywhere = multihost_utils.process_allgather(state.params, tiled=True)
+    if process == 0:
+        print(driver, *(float(x) for leaf in everywhere for x in np.ravel(leaf)))
