@@ -32,12 +32,14 @@ FUSE_INTO_LOOPS = {
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion_while_loops": "true",
 }
-# All arrays, however small, many and large, in the one collective that is carried.
+# All arrays, however small, many and large, in the one collective that is carried; and
+# no look-ups of embeddings on these cores, which would wait for them at every step.
 SPARSE_CORES = {
     "xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true",
     "xla_tpu_sparse_core_all_reduce_offload_min_size_in_bytes": 0,
     "xla_tpu_sparse_core_all_reduce_offload_max_num_operands": 4096,
     "xla_jf_crs_combiner_threshold_in_bytes": 2**40,
+    "xla_tpu_offload_gather_to_sparsecore": "false",
 }
 
 
