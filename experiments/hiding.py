@@ -35,9 +35,11 @@ from olsgd_jax import (
     worker_mean,
     worker_mesh,
 )
+from olsgd_jax.drivers.forms import flatten
 from olsgd_jax.drivers.host import host
+from olsgd_jax.local import WorkerState
 from olsgd_jax.round import make_round_parts
-from olsgd_jax.types import Mean
+from olsgd_jax.types import ArrayTree, Mean
 
 WIDTH, DEPTH, BATCH_SIZE = 512, 8, 64  # 2.1 million parameters
 CASES = (
@@ -71,7 +73,10 @@ def measure(sync_period: int, repetitions: int) -> dict[str, list[float]]:
     def make_round(mean: Mean) -> Callable:
         return host(parts, mean, lambda state, batches: None, mesh, None)
 
-    mean_alone = jax.jit(on_workers(lambda x: worker_mean(parts.models(x)), mesh))
+    def mean_of_start(state: WorkerState) -> ArrayTree:
+        return worker_mean(flatten(parts.models(state), mesh))
+
+    mean_alone = jax.jit(on_workers(mean_of_start, mesh))
     forms = {
         "with": make_round(worker_mean),
         "without": make_round(lambda tree: tree),
