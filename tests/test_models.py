@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from olsgd_jax import ResNet18, Transformer
+from olsgd_jax import ResNet, Transformer
 from olsgd_jax.overlap.workload import WORKLOADS
 
 
@@ -28,9 +28,22 @@ def test_the_compiled_networks_have_these_sizes(name, count):
     assert num_parameters(params) == count
 
 
+def test_a_narrow_residual_network_has_this_size():
+    module = ResNet(width=16, blocks=(1, 1, 1), entrance_stride=2)
+    image = jnp.zeros((1, 32, 32, 3))
+    variables = jax.eval_shape(module.init, jax.random.key(0), image)
+    assert num_parameters(variables["params"]) == 78_042
+    # A stride at the entrance is a quarter of the work, give or take the edges.
+    flops = [
+        jax.jit(x.apply).lower(variables, image).cost_analysis()["flops"]
+        for x in (module, module.clone(entrance_stride=1))
+    ]
+    assert 3.5 < flops[1] / flops[0] < 4.5
+
+
 def test_a_residual_network_narrows_with_its_width():
     image = jnp.zeros((2, 8, 8, 3))
-    module = ResNet18(num_classes=7, width=4)
+    module = ResNet(num_classes=7, width=4)
 
     def run(key):
         variables = module.init(key, image)
@@ -43,7 +56,7 @@ def test_a_residual_network_narrows_with_its_width():
 
 def test_a_residual_network_computes_in_half_precision_with_whole_parameters():
     image = jnp.zeros((2, 8, 8, 3))
-    module = ResNet18(width=4, dtype=jnp.bfloat16)
+    module = ResNet(width=4, dtype=jnp.bfloat16)
     variables = jax.eval_shape(module.init, jax.random.key(0), image)
     assert {x.dtype for x in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
     lowered = jax.jit(module.apply).lower(variables, image)
@@ -54,7 +67,7 @@ def test_a_residual_network_computes_in_half_precision_with_whole_parameters():
 def test_blocks_add_their_input():
     """With norms that give nothing, a stage without a shortcut is the identity."""
     image = jax.random.normal(jax.random.key(1), (1, 8, 8, 3))
-    module = ResNet18(width=4)
+    module = ResNet(width=4)
     apply = jax.jit(module.apply)
     variables = jax.jit(module.init)(jax.random.key(0), image)
     silent = jax.tree.map(jnp.array, variables)

@@ -1,6 +1,8 @@
 """A network of dense layers, for tests and quick runs."""
 
 import flax.linen as nn
+import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 
@@ -18,6 +20,7 @@ class MLP(nn.Module):
     num_classes: int
     dropout: float = 0.0
     depth: int = 1  # hidden layers
+    dtype: DTypeLike | None = None  # of the computation; None: that of the inputs
 
     @nn.compact
     def __call__(
@@ -25,6 +28,7 @@ class MLP(nn.Module):
     ) -> Float[Array, "batch classes"]:
         """Maps inputs to one logit per class."""
         for _ in range(self.depth):
-            x = nn.relu(nn.Dense(self.width)(x))
+            x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
         x = nn.Dropout(self.dropout, deterministic=not train)(x)
-        return nn.Dense(self.num_classes)(x)
+        x = nn.Dense(self.num_classes, dtype=self.dtype)(x)
+        return x.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -1,9 +1,10 @@
 """The paper's network for CIFAR-10, and narrow ones like it.
 
-    3x3 convolution, then 4 stages of 2 blocks, then the mean over places, then dense
+    3x3 convolution, then stages of blocks, then the mean over places, then dense
     block: x <- relu(shortcut(x) + norm(conv(relu(norm(conv(x))))))
 
 Every stage has twice the channels of the one before; all but the first halve the image.
+Of 4 stages with 2 blocks each it has 18 layers, of 3 stages with 1 block it has 8.
 Where the shape changes, the shortcut is a 1x1 convolution with a norm, else nothing.
 
 Reference: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image
@@ -19,19 +20,21 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 
-class ResNet18(nn.Module):
-    """A residual network of 18 layers with batch norm, for small images.
+class ResNet(nn.Module):
+    """A residual network with batch norm, for small images; by default ResNet-18.
 
     >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import ResNet18
+    >>> from olsgd_jax import ResNet
     >>> image = jnp.zeros((1, 32, 32, 3))
-    >>> variables = jax.eval_shape(ResNet18().init, jax.random.key(0), image)
+    >>> variables = jax.eval_shape(ResNet().init, jax.random.key(0), image)
     >>> sum(x.size for x in jax.tree.leaves(variables["params"]))
     11173962
     """
 
     num_classes: int = 10
     width: int = 64  # channels of the first stage
+    blocks: tuple[int, ...] = (2, 2, 2, 2)  # of every stage
+    entrance_stride: int = 1  # 2 leaves a quarter of the places, and of the work
     dtype: DTypeLike = jnp.float32  # of the computation; params stay float32
 
     @nn.compact
@@ -52,9 +55,10 @@ class ResNet18(nn.Module):
                 x = norm()(conv(channels, (1, 1), stride)(x))
             return nn.relu(x + y)
 
-        x = nn.relu(norm()(conv(self.width, (3, 3), padding=1)(x)))
-        for stage in range(4):
-            for place in range(2):
+        x = conv(self.width, (3, 3), self.entrance_stride, padding=1)(x)
+        x = nn.relu(norm()(x))
+        for stage, num_blocks in enumerate(self.blocks):
+            for place in range(num_blocks):
                 halves = stage > 0 and place == 0
                 x = block(x, self.width * 2**stage, stride=2 if halves else 1)
         x = jnp.mean(x, axis=(1, 2))

@@ -9,7 +9,7 @@ import optax
 from jax.sharding import Mesh
 
 from olsgd_jax.models.mlp import MLP
-from olsgd_jax.models.resnet import ResNet18
+from olsgd_jax.models.resnet import ResNet
 from olsgd_jax.models.transformer import Transformer
 from olsgd_jax.placement import batch_shardings, state_shardings
 from olsgd_jax.state import init_state
@@ -43,7 +43,7 @@ WORKLOADS = {
         jax.ShapeDtypeStruct((128,), jnp.int32),
     ),
     "resnet18": Workload(  # 11.2 million in 62
-        ResNet18(),
+        ResNet(),
         jax.ShapeDtypeStruct((128, 32, 32, 3), jnp.float32),
         jax.ShapeDtypeStruct((128,), jnp.int32),
     ),
