@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
 
 Params: TypeAlias = Any
 """A tree of floating-point arrays: one model's trained variables."""
@@ -25,6 +26,9 @@ Batch: TypeAlias = Any
 
 ArrayTree: TypeAlias = Any
 """A tree of arrays of any kind."""
+
+Shards: TypeAlias = list[Int[np.ndarray, " _"]]
+"""The indices of every worker's examples; some may have more than others."""
 
 Loss: TypeAlias = Callable[
     [Params, ModelState, Batch, Key[Array, ""]],
@@ -52,3 +56,9 @@ ModelStatePolicy: TypeAlias = Literal["local", "averaged"]
 
 EvaluatedModel: TypeAlias = Literal["worker", "consensus", "anchor", "virtual"]
 """Which model is evaluated; see `consensus.model_of`."""
+
+Dtype: TypeAlias = Literal["float32", "bfloat16"]
+"""What a network computes in."""
+
+Option: TypeAlias = Any
+"""The value of an option that is known by its name, of whatever kind it has."""

@@ -1,6 +1,7 @@
 """Sixteen CPU devices, float64, strict promotion, checked annotations."""
 
 import os
+import pathlib
 
 # Tests compile much and run little, in as many processes as there are cores: more
 # threads per compilation would only get in each other's way.
@@ -21,10 +22,20 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 install_import_hook("olsgd_jax", "tests.typecheck.check")
 
-from olsgd_jax import worker_mesh  # noqa: E402  behind the hook
+from olsgd_jax import load_dataset, worker_mesh  # noqa: E402  behind the hook
 
 
 @pytest.fixture(params=["lanes", "devices"])
 def mesh(request):
     """Four workers: once as lanes of one device, once as a device each."""
     return None if request.param == "lanes" else worker_mesh(4)
+
+
+@pytest.fixture(scope="session")
+def real_cifar10():
+    """CIFAR-10 itself, where it lies on disk."""
+    beside = pathlib.Path(__file__).resolve().parents[2] / "shared/data/tfds"
+    root = pathlib.Path(os.environ.get("TFDS_DATA_DIR") or beside)
+    if not (root / "cifar10").is_dir():
+        pytest.skip(f"CIFAR-10 is not in {root}; set TFDS_DATA_DIR to where it is")
+    return load_dataset("cifar10", root)

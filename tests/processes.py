@@ -2,7 +2,8 @@
 
     python tests/processes.py PORT PROCESS NUM_PROCESSES
 
-One line for every driver: its name, and the workers' parameters.
+One line for every driver: its name, and the workers' parameters. One line of the
+examples that process 0 read for its own workers' batches.
 """
 
 import sys
@@ -23,6 +24,7 @@ from jax.experimental import multihost_utils  # noqa: E402
 
 from olsgd_jax import (  # noqa: E402
     init_state,
+    make_batches,
     make_round,
     overlap_local_sgd,
     plain_loss,
@@ -51,3 +53,29 @@ for driver in ("host", "fused"):
     everywhere = multihost_utils.process_allgather(state.params, tiled=True)
     if process == 0:
         print(driver, *(float(x) for leaf in everywhere for x in np.ravel(leaf)))
+
+
+class Examples:
+    """The numbers 0 to 17, which remember what was read of them."""
+
+    def __init__(self):
+        self.read = []
+
+    def __len__(self):
+        return 18
+
+    def __getitem__(self, places):
+        self.read.extend(places.tolist())
+        return places
+
+
+examples, shards = Examples(), list(np.arange(18).reshape(6, 3))
+batches = make_batches(
+    examples, shards, sync_period=1, batch_size=3, seed=0, mesh=mesh
+)(0)
+for part in batches.addressable_shards:
+    np.testing.assert_array_equal(
+        np.sort(part.data.ravel()), shards[part.index[0].start]
+    )
+if process == 0:
+    print("read", *examples.read)

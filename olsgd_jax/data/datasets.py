@@ -1,31 +1,16 @@
-"""Named data sets as arrays in memory."""
+"""Named data sets as arrays."""
 
+import os
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Int32
 
 from olsgd_jax.checks import check_choice
+from olsgd_jax.data.cifar10 import cifar10
+from olsgd_jax.data.dataset import Dataset
 
 
-class Dataset(NamedTuple):
-    """Examples to learn from, and examples to be tested on.
-
-    >>> from olsgd_jax import load_dataset
-    >>> dataset = load_dataset("digits")
-    >>> dataset.train_labels.shape, dataset.test_labels.dtype
-    ((1440,), dtype('int32'))
-    """
-
-    train_inputs: Float32[np.ndarray, "train ..."]
-    train_labels: Int32[np.ndarray, " train"]  # in [0, num_classes)
-    test_inputs: Float32[np.ndarray, "test ..."]
-    test_labels: Int32[np.ndarray, " test"]
-    num_classes: int
-
-
-def digits() -> Dataset:
+def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
     """Loads the handwritten digits that come with scikit-learn.
 
     1,797 images of 8 x 8 pixels as 64 inputs in [0, 1]: 1,440 to learn from, a number
@@ -37,6 +22,7 @@ def digits() -> Dataset:
     >>> dataset.train_inputs.shape, dataset.test_inputs.shape
     ((1440, 64), (357, 64))
     """
+    del data_dir
     # Imported here: it takes a second, which other data sets need not wait for.
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -50,16 +36,24 @@ def digits() -> Dataset:
     return Dataset(inputs[train], labels[train], inputs[test], labels[test], 10)
 
 
-DATASETS: dict[str, Callable[[], Dataset]] = {"digits": digits}
+DATASETS: dict[str, Callable[[str | os.PathLike | None], Dataset]] = {
+    "digits": digits,
+    "cifar10": cifar10,
+}
 """Loader of every data set by its name."""
 
 
-def load_dataset(name: str) -> Dataset:
+def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Dataset:
     """Loads a data set by its name in `DATASETS`.
+
+    Args:
+      name: "digits", which need no files, or "cifar10".
+      data_dir: where data sets lie on disk; None for $TFDS_DATA_DIR, and without that
+        the default of TensorFlow Datasets, ~/tensorflow_datasets.
 
     >>> from olsgd_jax import load_dataset
     >>> load_dataset("digits").num_classes
     10
     """
     check_choice("dataset", name, tuple(DATASETS))
-    return DATASETS[name]()
+    return DATASETS[name](data_dir)

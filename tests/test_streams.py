@@ -1,0 +1,36 @@
+"""Streams: pass after pass over a shard, and any part of them at once."""
+
+import numpy as np
+import pytest
+
+from olsgd_jax.data.streams import make_stream
+
+
+@pytest.mark.parametrize("reshuffle", [True, False])
+def test_every_pass_goes_once_through_the_shard(reshuffle):
+    passes = make_stream(7, seed=0, worker=0, reshuffle=reshuffle)(0, 70).reshape(10, 7)
+    assert (np.sort(passes) == np.arange(7)).all()
+
+
+def test_without_reshuffling_every_pass_repeats_the_first():
+    passes = make_stream(7, seed=3, worker=2, reshuffle=False)(0, 70).reshape(10, 7)
+    first = make_stream(7, seed=3, worker=2)(0, 7)
+    np.testing.assert_array_equal(passes, np.broadcast_to(first, (10, 7)))
+
+
+def test_a_stream_has_the_same_parts_in_any_order_and_size():
+    whole = make_stream(7, seed=0, worker=0)(0, 210)
+    for size in (1, 5, 7, 30):
+        stream = make_stream(7, seed=0, worker=0)
+        for first in reversed(range(0, 210, size)):
+            part = whole[first : first + size]
+            np.testing.assert_array_equal(stream(first, len(part)), part)
+
+
+def test_an_order_is_drawn_once_for_all_rounds_of_a_pass(monkeypatch):
+    draws, draw = [], np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda x: draws.append(x) or draw(x))
+    stream = make_stream(100, seed=0, worker=0)
+    for first in range(0, 300, 3):  # 3 passes, 100 rounds
+        stream(first, 3)
+    assert len(draws) == 3
