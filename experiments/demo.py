@@ -11,21 +11,14 @@ Answer:  on these digits, nothing that shows in accuracy: synchronous SGD reache
 
 import argparse
 import pathlib
-from collections.abc import Iterable, Iterator
 
 import jax
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Column, Table
 
+from experiments.progress import make_progress, shown
 from experiments.report import cells, heads, write_report
-from olsgd_jax import Config, Record, read_records, train, write_records
+from olsgd_jax import Config, read_records, train, write_records
 
 NUM_WORKERS = 4
 FIELDS = ("test_accuracy", "train_loss", "spread", "bytes_per_step", "seconds")
@@ -53,10 +46,10 @@ def runs(num_rounds: int, seed: int) -> dict[str, Config]:
 def run(out: pathlib.Path, configs: dict[str, Config], console: Console) -> None:
     """Trains, writes records and report, and prints a table."""
     files = [out / f"{name}.jsonl" for name in configs]
-    with _progress(console) as progress:
+    with make_progress(console) as progress:
         for file, (name, config) in zip(files, configs.items(), strict=True):
             task = progress.add_task(name, total=config.num_rounds, shown="compiling")
-            write_records(file, config, _shown(train(config), progress, task))
+            write_records(file, config, shown(train(config), progress, task))
 
     columns = [Column(head, justify="right") for head in heads(FIELDS)]
     table = Table(Column("Run", no_wrap=True), *columns, title="After the last round")
@@ -67,30 +60,6 @@ def run(out: pathlib.Path, configs: dict[str, Config], console: Console) -> None
     title = f"Handwritten digits, {NUM_WORKERS} workers, {len(configs)} strategies"
     write_report(report, files, title)
     console.print(f"Report: {report.resolve()}", soft_wrap=True, markup=False)
-
-
-def _shown(
-    records: Iterable[Record], progress: Progress, task: TaskID
-) -> Iterator[Record]:
-    """Passes records on, and shows each on its way."""
-    for record in records:
-        rate = record.examples / record.seconds / 1000
-        shown = (
-            f"{rate:,.0f}k examples/s  loss {record.train_loss:.3f}  "
-            f"accuracy {record.test_accuracy:.1%}"
-        )
-        progress.update(task, completed=record.round, shown=shown)
-        yield record
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=10),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[shown]}"),
-        console=console,
-    )
 
 
 def main() -> None:

@@ -1,11 +1,12 @@
-"""Config: every option of a training run, once, with its default."""
+"""Config: every option of a training run, once, with its meaning and its default."""
 
 import dataclasses
 import math
-from typing import get_args
+from collections.abc import Sequence
+from typing import Annotated, get_args
 
 from olsgd_jax.checks import check_choice, check_count, check_number
-from olsgd_jax.types import EvaluatedModel, Mapping, ModelStatePolicy
+from olsgd_jax.types import Dtype, EvaluatedModel, Mapping, ModelStatePolicy
 
 STRATEGY_ARGS: dict[str, dict[str, float]] = {
     "overlap_local_sgd": {"pullback": 0.6, "anchor_momentum": 0.7},
@@ -23,7 +24,9 @@ class Config:
     A config is whole: `strategy_args=None` becomes the strategy's own defaults when
     the config is made, so that a record says what ran. To change the strategy of a
     config, change both: `replace(config, strategy="slowmo", strategy_args=None)`.
-    Names of data sets and strategies are looked up by `train`, which knows them.
+    Names of data sets, partitions, models and strategies are looked up by `train`,
+    which knows them. An epoch is as many local steps as workers need to go through
+    their examples once, on average.
 
     >>> from olsgd_jax import Config
     >>> Config(num_workers=8).strategy_args
@@ -33,39 +36,77 @@ class Config:
     ValueError: sync_period must be at least 1, got 0
     """
 
-    dataset: str = "digits"  # a name in data.datasets.DATASETS
-    width: int = 64  # of the network's hidden layer
-    dropout: float = 0.0  # fraction of the hidden layer, in [0, 1)
-    strategy: str = "overlap_local_sgd"  # a name in STRATEGIES
-    strategy_args: dict[str, float] | None = None  # None: those of STRATEGY_ARGS
-    num_workers: int = 4  # m
-    sync_period: int = 4  # τ, local steps in a round
-    batch_size: int = 32  # of one worker at one local step
+    dataset: Annotated[str, "a name in DATASETS"] = "digits"
+    data_dir: Annotated[str | None, "of data sets; None: TFDS_DATA_DIR"] = None
+    partition: Annotated[str, "a name in PARTITIONS"] = "iid"
+    concentration: Annotated[float, "of the partition dirichlet"] = 0.5
+    reshuffle: Annotated[bool, "another order of the examples in every epoch"] = True
+    augment: Annotated[bool, "crop and flip images at random"] = False
+
+    model: Annotated[str, "a name in MODELS"] = "mlp"
+    width: Annotated[int | None, "of the first layer; None: the model's own"] = None
+    dropout: Annotated[float, "fraction of the hidden layer of mlp, in [0, 1)"] = 0.0
+    dtype: Annotated[Dtype, "of the computation; parameters stay float32"] = "float32"
+    model_state_policy: Annotated[
+        ModelStatePolicy, "batch statistics stay local, or are averaged with the models"
+    ] = "local"
+
+    strategy: Annotated[str, "a name in STRATEGIES"] = "overlap_local_sgd"
+    strategy_args: Annotated[
+        dict[str, float] | None, "of the strategy; None: those of STRATEGY_ARGS"
+    ] = None
+    rated_velocity: Annotated[
+        bool, "keep the strategy's velocity divided by the learning rate"
+    ] = False
+    num_workers: Annotated[int, "m"] = 4
+    sync_period: Annotated[int, "local steps in a round, τ"] = 4
+    long_first_round: Annotated[bool, "τ + 1 local steps in the first round"] = False
     num_rounds: int = 150
-    learning_rate: float = 0.1  # γ
-    momentum: float = 0.9  # Nesterov, of every worker's optimizer; 0 is plain SGD
+    mapping: Annotated[
+        Mapping | None, "None: shard_map with enough devices, else vmap"
+    ] = None
+
+    batch_size: Annotated[int, "of one worker at one local step"] = 32
+    learning_rate: Annotated[float, "base learning rate, γ"] = 0.1
+    scale_learning_rate: Annotated[
+        bool, "to learning_rate x num_workers x batch_size / 128, by the warm-up"
+    ] = False
+    warmup_epochs: Annotated[float, "from the base rate to the scaled one"] = 0.0
+    decay_epochs: Annotated[
+        Sequence[float], "after each the learning rate is a tenth"
+    ] = ()
+    momentum: Annotated[float, "Nesterov, of the optimizer; 0 is plain SGD"] = 0.9
     weight_decay: float = 1e-4
-    seed: int = 0  # of partition, order of the data, first model and dropout
-    evaluate: EvaluatedModel = "consensus"
-    evaluate_every: int = 10  # rounds; the last round is always evaluated
-    model_state_policy: ModelStatePolicy = "local"
-    mapping: Mapping | None = None  # None: shard_map with enough devices, else vmap
+    decay_vectors: Annotated[bool, "decay norms and biases as well"] = True
+
+    seed: Annotated[int, "of partition, order, first model, crops and dropout"] = 0
+    evaluate: Annotated[
+        Sequence[EvaluatedModel], "models that are tested; the first is in tables"
+    ] = ("consensus",)
+    evaluate_every: Annotated[int, "rounds; the last is always evaluated"] = 10
 
     def __post_init__(self) -> None:
         """Raises unless every option can be what it is."""
         for name in _COUNTS:
-            check_count(name, getattr(self, name))
-        check_number("dropout", self.dropout, 0, 1, "[)")
-        check_number("learning_rate", self.learning_rate, 0, math.inf, "()")
-        check_number("momentum", self.momentum, 0, 1, "[)")
-        check_number("weight_decay", self.weight_decay, 0, math.inf, "[)")
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        for name, (low, high, ends) in _RANGES.items():
+            check_number(name, getattr(self, name), low, high, ends)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) is not None:
+                check_choice(name, getattr(self, name), choices)
         _check_seed(self.seed)
-        check_choice("evaluate", self.evaluate, get_args(EvaluatedModel))
-        check_choice(
-            "model_state_policy", self.model_state_policy, get_args(ModelStatePolicy)
-        )
-        if self.mapping is not None:
-            check_choice("mapping", self.mapping, get_args(Mapping))
+        # Lists, as JSON has them, become tuples, so that a config can be a key.
+        for name in ("decay_epochs", "evaluate"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for epoch in self.decay_epochs:
+            check_number("decay_epochs", epoch, 0, math.inf, "()")
+        for which in self.evaluate:
+            check_choice("evaluate", which, get_args(EvaluatedModel))
+        if not self.evaluate or len(set(self.evaluate)) < len(self.evaluate):
+            raise ValueError(
+                f"evaluate must name at least one model, each once, got {self.evaluate}"
+            )
         args = self.strategy_args
         if args is None:
             args = STRATEGY_ARGS.get(self.strategy, {})
@@ -83,6 +124,19 @@ _COUNTS = (
     "num_rounds",
     "evaluate_every",
 )
+_RANGES = {
+    "concentration": (0, math.inf, "()"),
+    "dropout": (0, 1, "[)"),
+    "learning_rate": (0, math.inf, "()"),
+    "warmup_epochs": (0, math.inf, "[)"),
+    "momentum": (0, 1, "[)"),
+    "weight_decay": (0, math.inf, "[)"),
+}
+_CHOICES = {
+    "dtype": get_args(Dtype),
+    "model_state_policy": get_args(ModelStatePolicy),
+    "mapping": get_args(Mapping),
+}
 
 
 def _check_seed(seed: object) -> None:

@@ -1,7 +1,8 @@
 """Records: what was measured of a run, as lines of JSON.
 
-The first line of a file says what ran: the whole config, the versions, the commit and
-the devices. Every other line is one `Record`.
+The first line of a file says what ran: the whole config, what follows from it, the
+versions, the commit and the devices. Every other line is one `Record`, but for the
+last of a run that came to its end: that one says how.
 """
 
 import dataclasses
@@ -10,56 +11,22 @@ import json
 import math
 import pathlib
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import jax
 
-from olsgd_jax.checks import check_number
+from olsgd_jax.checks import check_choice, check_number
 from olsgd_jax.config import Config
+from olsgd_jax.describe import Facts
+from olsgd_jax.evaluate import Evaluation
 from olsgd_jax.provenance import commit, versions
-
-
-class Record(NamedTuple):
-    """What was measured at one evaluation.
-
-    >>> from olsgd_jax import Config, Record, train
-    >>> [record] = train(Config(num_rounds=1))
-    >>> record.step, record.examples
-    (4, 512)
-    """
-
-    round: int  # rounds so far
-    step: int  # local steps so far, of each worker
-    examples: int  # that all workers have learned from so far, repeats included
-    train_loss: float  # mean over workers and local steps since the last record
-    test_loss: float  # of the evaluated model
-    test_accuracy: float  # of the evaluated model, in [0, 1]
-    spread: float  # mean squared distance of the workers to the consensus
-    bytes_per_step: float  # that one worker hands to the network, per local step
-    seconds: float  # spent in rounds so far; neither compilation nor evaluation
-
-
-class Run(NamedTuple):
-    """The contents of one file of records.
-
-    >>> import pathlib, tempfile
-    >>> from olsgd_jax import Config, read_records, write_records
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.jsonl"
-    >>> write_records(path, Config(strategy="local_sgd"), records=[])
-    >>> run = read_records(path)
-    >>> run.config["strategy"], run.records
-    ('local_sgd', [])
-    """
-
-    config: dict[str, object]  # as it was written; Config(**config) rebuilds it
-    versions: dict[str, str]  # of Python and the packages that decide the numbers
-    commit: str | None  # of this library; None where it ran outside of git
-    devices: str  # how many of which kind
-    records: list[Record]
+from olsgd_jax.record import OUTCOMES, Record, Run
 
 
 def write_records(
-    path: pathlib.Path, config: Config, records: Iterable[Record]
+    path: pathlib.Path,
+    config: Config,
+    records: Iterable[Record],
+    facts: Facts | None = None,
 ) -> None:
     """Writes a run to a file made anew, each record as soon as it comes.
 
@@ -67,26 +34,41 @@ def write_records(
       path: of the file; its directories are made.
       config: of the run.
       records: as `train` yields them.
+      facts: as `describe` gives them.
+
+    Raises:
+      FloatingPointError: when the run diverges, after that has been written as well.
 
     >>> import pathlib, tempfile
-    >>> from olsgd_jax import Config, Record, read_records, write_records
+    >>> from olsgd_jax import Config, read_records, train, write_records
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.jsonl"
-    >>> write_records(path, Config(), [Record(1, 4, 512, 2.1, 2.0, 0.4, 0.1, 9, 0.2)])
-    >>> read_records(path).records[0].test_accuracy
-    0.4
+    >>> config = Config(num_rounds=2)
+    >>> write_records(path, config, train(config))
+    >>> read_records(path).records[0].round
+    2
     """
     header = {
         "config": dataclasses.asdict(config),
+        "facts": facts and facts._asdict(),
         "versions": versions(),
         "commit": commit(),
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
-        for row in itertools.chain([header], map(Record._asdict, records)):
+
+        def write(row: dict) -> None:
             # Flushed in one piece, so that a run that is stopped leaves whole lines.
             file.write(json.dumps(row, allow_nan=False) + "\n")
             file.flush()
+
+        try:
+            for row in itertools.chain([header], map(_to_row, records)):
+                write(row)
+        except FloatingPointError:
+            write({"outcome": "diverged"})
+            raise
+        write({"outcome": "finished"})
 
 
 def read_records(path: pathlib.Path) -> Run:
@@ -107,15 +89,38 @@ def read_records(path: pathlib.Path) -> Run:
         raise ValueError(
             f"{path} must end with a whole line; it was cut off, or is being written"
         )
-    first = _parse(header, Run._fields[:-1], f"{path}, line 1")
-    records = []
-    for number, line in enumerate(lines, start=2):
-        where = f"{path}, line {number}"
-        record = Record(**_parse(line, Record._fields, where))
-        for name, value in record._asdict().items():
-            check_number(f"{where}: {name}", value, -math.inf, math.inf, "()")
-        records.append(record)
-    return Run(**first, records=records)
+    first = _parse(header, Run._fields[:-2], f"{path}, line 1")
+    outcome = None
+    if lines and '"outcome"' in lines[-1]:
+        where = f"{path}, line {len(lines) + 1}"
+        outcome = _parse(lines.pop(), ("outcome",), where)["outcome"]
+        check_choice(f"{where}: outcome", outcome, OUTCOMES)
+    records = [
+        _to_record(line, f"{path}, line {number}")
+        for number, line in enumerate(lines, start=2)
+    ]
+    return Run(**first, records=records, outcome=outcome)
+
+
+def _to_row(record: Record) -> dict:
+    tests = {name: test._asdict() for name, test in record.tests.items()}
+    return {**record._asdict(), "tests": tests}
+
+
+def _to_record(line: str, where: str) -> Record:
+    row = _parse(line, Record._fields, where)
+    tests = row.pop("tests")
+    if not isinstance(tests, dict) or not tests:
+        raise ValueError(f"{where}: tests must hold at least one, got {tests!r}")
+    numbers = dict(row)
+    for name, test in tests.items():
+        if not isinstance(test, dict) or set(test) != set(Evaluation._fields):
+            fields = ", ".join(Evaluation._fields)
+            raise ValueError(f"{where}: tests[{name!r}] must hold {fields}, got {test}")
+        numbers |= {f"tests[{name!r}]: {field}": x for field, x in test.items()}
+    for name, value in numbers.items():
+        check_number(f"{where}: {name}", value, -math.inf, math.inf, "()")
+    return Record(**row, tests={name: Evaluation(**x) for name, x in tests.items()})
 
 
 def _parse(line: str, fields: tuple[str, ...], where: str) -> dict:

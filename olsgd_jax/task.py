@@ -56,6 +56,7 @@ def classification(
     module: nn.Module,
     inputs: jax.ShapeDtypeStruct,
     augment: Callable[[Key[Array, ""], jax.Array], jax.Array] | None = None,
+    prepare: Callable[[jax.Array], jax.Array] | None = None,
 ) -> Task:
     """Makes a task of a Flax module that maps inputs to one logit per class.
 
@@ -65,8 +66,10 @@ def classification(
 
     Args:
       module: a linen module.
-      inputs: shape and dtype of one batch of inputs, for the module's init.
+      inputs: shape and dtype of one batch of inputs.
       augment: key, inputs -> inputs, applied when training.
+      prepare: inputs -> what the module takes, applied after that and when testing,
+        such as `normalise`.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import MLP, classification
@@ -76,8 +79,11 @@ def classification(
     (5, 3)
     """
 
+    def prepared(x: jax.Array) -> jax.Array:
+        return x if prepare is None else prepare(x)
+
     def init(key: Key[Array, ""]) -> tuple[Params, ModelState]:
-        empty = jnp.zeros(inputs.shape, inputs.dtype)
+        empty = prepared(jnp.zeros(inputs.shape, inputs.dtype))
         variables = dict(module.init(key, empty, train=False))
         return variables.pop("params"), variables
 
@@ -88,7 +94,7 @@ def classification(
         x = batch["inputs"]
         logits, model_state = module.apply(
             {"params": params, **model_state},
-            x if augment is None else augment(augment_key, x),
+            prepared(x if augment is None else augment(augment_key, x)),
             train=True,
             rngs={"dropout": dropout_key},
             mutable=list(model_state),
@@ -96,8 +102,8 @@ def classification(
         return cross_entropy(logits, batch["labels"]), dict(model_state)
 
     def predict(params: Params, model_state: ModelState, x: ArrayTree) -> jax.Array:
-        logits = module.apply({"params": params, **model_state}, x, train=False)
-        return jnp.asarray(logits)
+        variables = {"params": params, **model_state}
+        return jnp.asarray(module.apply(variables, prepared(x), train=False))
 
     return Task(init, loss, predict)
 

@@ -11,6 +11,7 @@ from olsgd_jax.build import (
     build,
     build_mesh,
     build_optimizer,
+    build_schedule,
     build_strategy,
     build_task,
 )
@@ -52,6 +53,10 @@ def test_easgd_is_told_the_number_of_workers():
             {"strategy": "easgd", "strategy_args": {"num_workers": 8}},
             r"strategy_args must fit easgd\(moving_rate\), got {'num_workers': 8}",
         ),
+        (
+            {"strategy": "cocod_sgd", "rated_velocity": True},
+            "rated_velocity must be False under cocod_sgd, which keeps no velocity",
+        ),
         ({"strategy_args": {"pullback": 2.0}}, r"pullback must be in \[0, 1\], got 2"),
     ],
 )
@@ -62,9 +67,8 @@ def test_arguments_that_do_not_fit_the_strategy_are_errors(options, message):
 
 def test_the_optimizer_is_nesterov_momentum_with_weight_decay():
     # g ← g + λ x;  v ← μ v + g;  x ← x − γ (g + μ v)
-    optimizer = build_optimizer(
-        Config(learning_rate=0.1, momentum=0.9, weight_decay=0.01)
-    )
+    config = Config(momentum=0.9, weight_decay=0.01)
+    optimizer = build_optimizer(config, lambda step: 0.1)
     x, v = 2.0, 0.0
     state = optimizer.init(jnp.array(x))
     for gradient in (1.0, -3.0, 0.5):
@@ -74,6 +78,64 @@ def test_the_optimizer_is_nesterov_momentum_with_weight_decay():
         expected = -0.1 * (decayed + 0.9 * v)
         np.testing.assert_allclose(updates, expected, rtol=1e-12)
         x += expected
+
+
+def test_norms_and_biases_are_decayed_only_if_asked_for():
+    params = {"kernel": jnp.ones((2, 2)), "bias": jnp.ones(2)}
+    for decay_vectors in (True, False):
+        config = Config(momentum=0.0, weight_decay=0.5, decay_vectors=decay_vectors)
+        optimizer = build_optimizer(config, lambda step: 1.0)
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        updates, _ = optimizer.update(zeros, optimizer.init(params), params)
+        np.testing.assert_array_equal(updates["kernel"], -0.5)
+        np.testing.assert_array_equal(updates["bias"], -0.5 * decay_vectors)
+
+
+def test_the_learning_rate_warms_up_and_decays():
+    config = Config(
+        learning_rate=0.1,
+        num_workers=16,
+        batch_size=128,
+        scale_learning_rate=True,
+        warmup_epochs=5,
+        decay_epochs=(150, 250),
+    )
+    schedule = build_schedule(config, num_examples=50_000)
+    epochs = np.array([0, 2.5, 5, 149.9, 150.1, 249.9, 250.1, 299])
+    steps = epochs * 50_000 / (16 * 128)
+    expected = [0.1, 0.85, 1.6, 1.6, 0.16, 0.16, 0.016, 0.016]
+    got = [float(schedule(step)) for step in steps]
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_without_scaling_the_rate_is_the_base_rate():
+    schedule = build_schedule(Config(learning_rate=0.3, warmup_epochs=2), 1000)
+    assert [float(schedule(step)) for step in (0, 5, 10**6)] == [np.float32(0.3)] * 3
+
+
+def test_a_velocity_may_be_kept_divided_by_the_rate():
+    start, end, mean = jnp.array(0.0), jnp.array(1.0), jnp.array(3.0)
+    for rated, expected in ((False, 3.0), (True, 6.0)):
+        config = Config(rated_velocity=rated)
+        strategy = build_strategy(config, lambda step: 0.5)
+        _, state = strategy.mix(start, end, mean, strategy.init(start))
+        assert state.velocity == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"model": "resnet8"},
+            "model must be one of mlp for digits, which has vectors",
+        ),
+        ({"augment": True}, "augment must be False for digits, which has vectors"),
+        ({"model": "vgg"}, "model must be one of mlp, resnet18, resnet8, got 'vgg'"),
+    ],
+)
+def test_networks_and_options_have_to_fit_the_data(options, message):
+    with pytest.raises(ValueError, match=message):
+        build_task(Config(**options), load_dataset("digits"))
 
 
 def test_the_task_has_the_configs_width_and_dropout():

@@ -58,7 +58,13 @@ def test_a_replaced_strategy_takes_its_own_defaults():
 
 
 def test_a_config_survives_json():
-    config = Config(strategy="powersgd", mapping="vmap", seed=2**32 - 1)
+    config = Config(
+        strategy="powersgd",
+        mapping="vmap",
+        seed=2**32 - 1,
+        decay_epochs=(1.5, 2.0),
+        evaluate=("worker", "virtual"),
+    )
     assert Config(**json.loads(json.dumps(dataclasses.asdict(config)))) == config
 
 
@@ -81,7 +87,16 @@ def test_counts_are_whole_numbers_of_at_least_1(name):
         ({"weight_decay": -1.0}, r"weight_decay must be in \[0, inf\), got -1.0"),
         ({"seed": -1}, r"seed must be in \[0, 2\*\*32\), got -1"),
         ({"seed": 2**32}, r"seed must be in \[0, 2\*\*32\), got 4294967296"),
-        ({"evaluate": "best"}, "evaluate must be one of worker, consensus, anchor, v"),
+        ({"evaluate": ("best",)}, "evaluate must be one of worker, consensus, anch"),
+        ({"evaluate": ()}, "evaluate must name at least one model, each once, got"),
+        ({"evaluate": ("worker",) * 2}, "evaluate must name at least one model, each"),
+        (
+            {"decay_epochs": (3.0, -1.0)},
+            r"decay_epochs must be in \(0, inf\), got -1.0",
+        ),
+        ({"warmup_epochs": -1.0}, r"warmup_epochs must be in \[0, inf\), got -1.0"),
+        ({"concentration": 0.0}, r"concentration must be in \(0, inf\), got 0.0"),
+        ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, got 'float8'"),
         ({"model_state_policy": "none"}, "model_state_policy must be one of local, a"),
         ({"mapping": "xmap"}, "mapping must be one of vmap, pmap, shard_map, got 'xm"),
         (

@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 from experiments import demo, report
-from olsgd_jax import Config, Record, read_records, write_records
+from olsgd_jax import Config, Evaluation, Record, read_records, write_records
+
+
+def of_consensus(loss, accuracy):
+    return {"consensus": Evaluation(loss, accuracy)}
+
 
 RECORDS = [
-    Record(1, 4, 512, 2.0, 1.9, 0.5, 0.25, 4810.0, 0.125),
-    Record(2, 8, 1024, 1.0, 0.75, 0.875, 0.5, 1234567.0, 0.25),
+    Record(1, 4, 512, 0.1, 2.0, of_consensus(1.9, 0.5), 0.25, 4810.0, 0.125),
+    Record(2, 8, 1024, 0.1, 1.0, of_consensus(0.75, 0.875), 0.5, 1234567.0, 0.25),
 ]
 
 
@@ -124,7 +129,8 @@ def records_with(**columns):
 
 def test_lines_are_true_to_scale(page_of):
     accuracy = [0.0, 0.25, 1.0]
-    records = records_with(examples=[0, 100, 300], test_accuracy=accuracy)
+    evaluations = [of_consensus(1.0, x) for x in accuracy]
+    records = records_with(examples=[0, 100, 300], tests=evaluations)
     x, y = line_of(page_of({"run": records}), "Test accuracy", run=0).T
     # Drawn to six digits; up is less in SVG.
     np.testing.assert_allclose((x - x[0]) / (x[-1] - x[0]), [0, 1 / 3, 1], atol=1e-4)

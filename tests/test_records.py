@@ -1,16 +1,24 @@
 """Records: what is read is what was written, and nothing else is read."""
 
-import dataclasses
 import json
 
+import numpy as np
 import pytest
 
-from olsgd_jax import Config, Record, read_records, write_records
+from olsgd_jax import (
+    Config,
+    Evaluation,
+    Record,
+    describe,
+    read_records,
+    write_records,
+)
 
 CONFIG = Config(strategy="slowmo", seed=7)
+TESTS = {"consensus": Evaluation(0.25, 0.9), "worker": Evaluation(1 / 7, 1.0)}
 RECORDS = [
-    Record(10, 40, 5120, 1 / 3, 0.25, 0.9, 1e-30, 4810.0, 0.1),
-    Record(20, 80, 10240, 0.1, 0.2, 1.0, 0.0, 4810.0, 0.2),
+    Record(10, 40, 5120, 0.1, 1 / 3, TESTS, 1e-30, 4810.0, 0.1),
+    Record(20, 80, 10240, 0.01, 0.1, TESTS, 0.0, 4810.0, 0.2),
 ]
 
 
@@ -28,8 +36,8 @@ def test_what_is_read_is_what_was_written_to_the_last_bit(path):
 
 def test_the_first_line_says_what_ran(path):
     write_records(path, CONFIG, [])
-    first = json.loads(path.read_text())
-    assert first["config"] == dataclasses.asdict(CONFIG)
+    first = json.loads(path.read_text().splitlines()[0])
+    assert Config(**first["config"]) == CONFIG
     assert first["config"]["seed"] == 7
     packages = {"python", "jax", "jaxlib", "flax", "optax", "numpy", "olsgd_jax"}
     assert packages <= first["versions"].keys()
@@ -46,14 +54,43 @@ def test_every_record_is_in_the_file_before_the_next_is_asked_for(path):
     write_records(path, CONFIG, watched())
 
 
-def test_a_run_that_fails_leaves_its_records(path):
+def test_a_run_that_diverges_leaves_its_records_and_says_so(path):
     def failing():
         yield RECORDS[0]
         raise FloatingPointError
 
     with pytest.raises(FloatingPointError):
         write_records(path, CONFIG, failing())
-    assert read_records(path).records == RECORDS[:1]
+    run = read_records(path)
+    assert run.records == RECORDS[:1]
+    assert run.outcome == "diverged"
+
+
+def test_a_run_that_is_stopped_has_no_outcome(path):
+    def stopped():
+        yield RECORDS[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_records(path, CONFIG, stopped())
+    run = read_records(path)
+    assert run.records == RECORDS[:1]
+    assert run.outcome is None
+
+
+def test_a_run_that_came_to_its_end_says_so(path):
+    write_records(path, CONFIG, RECORDS)
+    assert read_records(path).outcome == "finished"
+    path.write_text(path.read_text().replace("finished", "lost"))
+    with pytest.raises(ValueError, match="outcome must be one of finished, diverged"):
+        read_records(path)
+
+
+def test_what_follows_from_the_config_is_kept(path):
+    write_records(path, CONFIG, RECORDS, describe(CONFIG))
+    facts = read_records(path).facts
+    assert facts["num_parameters"] == 4810
+    assert np.sum(facts["histogram"]) == 1440
 
 
 def test_a_file_is_made_anew(path):
@@ -64,7 +101,7 @@ def test_a_file_is_made_anew(path):
 
 def test_a_record_that_is_not_finite_is_refused(path):
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_records(path, CONFIG, [RECORDS[0]._replace(test_loss=float("nan"))])
+        write_records(path, CONFIG, [RECORDS[0]._replace(spread=float("nan"))])
 
 
 @pytest.mark.parametrize("num_characters", [0, 1, 30, -1])
@@ -73,6 +110,13 @@ def test_a_file_that_is_cut_off_is_an_error(path, num_characters):
     path.write_text(path.read_text()[:num_characters])
     with pytest.raises(ValueError, match="run.jsonl must end with a whole line"):
         read_records(path)
+
+
+def append(path, line):
+    """A file with a header, and this line after it."""
+    write_records(path, CONFIG, [])
+    header = path.read_text().splitlines()[0]
+    path.write_text(f"{header}\n{line}\n")
 
 
 @pytest.mark.parametrize(
@@ -84,8 +128,7 @@ def test_a_file_that_is_cut_off_is_an_error(path, num_characters):
     ],
 )
 def test_a_line_that_is_no_record_is_an_error(path, line, message):
-    write_records(path, CONFIG, [])
-    path.write_text(path.read_text() + line + "\n")
+    append(path, line)
     with pytest.raises(ValueError, match=message):
         read_records(path)
 
@@ -93,7 +136,7 @@ def test_a_line_that_is_no_record_is_an_error(path, line, message):
 def test_a_first_line_that_is_no_header_is_an_error(path):
     write_records(path, CONFIG, RECORDS)
     path.write_text(path.read_text().split("\n", 1)[1])
-    with pytest.raises(ValueError, match="line 1 must hold config, versions, commit"):
+    with pytest.raises(ValueError, match="line 1 must hold config, facts, versions"):
         read_records(path)
 
 
@@ -105,8 +148,8 @@ def test_a_first_line_that_is_no_header_is_an_error(path):
     ],
 )
 def test_a_value_that_is_no_finite_number_is_an_error(path, value, kind, message):
-    write_records(path, CONFIG, [])
-    line = json.dumps(RECORDS[0]._replace(spread=value)._asdict())
-    path.write_text(path.read_text() + line + "\n")
+    write_records(path, CONFIG, RECORDS)
+    row = json.loads(path.read_text().splitlines()[1])
+    append(path, json.dumps({**row, "spread": value}))
     with pytest.raises(kind, match=message):
         read_records(path)

@@ -27,6 +27,15 @@ def without_seconds(records):
     return [record._replace(seconds=0.0) for record in records]
 
 
+def numbers(records):
+    """Records as rows of numbers."""
+    return [
+        [x for x in record if not isinstance(x, dict)]
+        + [x for test in record.tests.values() for x in test]
+        for record in records
+    ]
+
+
 def test_one_workers_run_is_the_plain_loop():
     config = strategy("local_sgd", num_workers=1, dropout=0.0)
     parts = build(config)
@@ -91,7 +100,8 @@ def test_the_same_seed_gives_the_same_bits(mapping, by_mapping):
 @pytest.mark.parametrize("mapping", ["pmap", "shard_map"])
 def test_workers_on_devices_train_like_workers_in_lanes(mapping, by_mapping):
     # Single precision: 20 steps in another order of operations.
-    np.testing.assert_allclose(by_mapping[mapping], by_mapping["vmap"], rtol=1e-4)
+    on_devices, in_lanes = numbers(by_mapping[mapping]), numbers(by_mapping["vmap"])
+    np.testing.assert_allclose(on_devices, in_lanes, rtol=1e-4)
 
 
 def test_another_seed_gives_another_run(by_mapping):
@@ -117,12 +127,36 @@ def test_workers_that_never_meet_drift_apart_and_workers_that_met_have_no_spread
     assert next(train(strategy("local_sgd"))).spread == 0
 
 
-def test_the_evaluated_model_is_the_one_asked_for():
-    losses = {
-        which: next(train(replace(evaluate=which))).test_loss
-        for which in ("worker", "consensus", "anchor", "virtual")
+def test_all_models_that_are_asked_for_are_evaluated():
+    models = ("worker", "consensus", "anchor", "virtual")
+    record = next(train(replace(evaluate=models)))
+    assert tuple(record.tests) == models
+    assert len({test.loss for test in record.tests.values()}) == 4
+    assert record.test_loss == record.tests["worker"].loss
+
+
+def test_a_first_round_may_have_one_more_step():
+    long, plain = (
+        list(train(replace(long_first_round=x, evaluate_every=1)))
+        for x in (True, False)
+    )
+    assert [record.step for record in long] == [5, 9, 13, 17, 21]
+    assert long[0].train_loss != plain[0].train_loss
+    # One round of five steps is the same whatever it is called.
+    five = next(train(replace(sync_period=5, evaluate_every=1)))
+    assert five.tests == long[0].tests
+
+
+def test_the_learning_rate_is_that_of_the_last_step():
+    options = {
+        "scale_learning_rate": True,
+        "batch_size": 64,
+        "warmup_epochs": 8 / 5.625,
     }
-    assert len(set(losses.values())) == 4
+    records = list(train(replace(evaluate_every=1, **options)))  # warm after 8 steps
+    expected = [0.1 + 0.1 * min(step - 1, 8) / 8 for step in (4, 8, 12, 16, 20)]
+    got = [record.learning_rate for record in records]
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_the_round_is_made_as_the_config_says(monkeypatch):
@@ -185,10 +219,13 @@ def test_a_test_loss_that_is_not_finite_stops_training_as_well():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dataset": "cats"}, "dataset must be one of digits, got 'cats'"),
+        ({"dataset": "cats"}, "dataset must be one of digits, cifar10, got 'cats'"),
         ({"strategy": "adam"}, "strategy must be one of"),
-        ({"batch_size": 361}, "got 361 and shards of 360 examples for 4 workers"),
-        ({"strategy": "local_sgd", "evaluate": "anchor"}, "'anchor' under local_sgd"),
+        ({"batch_size": 361}, "got 361 and 360 examples with 4 workers"),
+        (
+            {"strategy": "local_sgd", "evaluate": ("anchor",)},
+            "'anchor' under local_sgd",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_an_error_before_the_first_record(options, message):

@@ -1,0 +1,103 @@
+"""All parts of a training run, as its config names them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import optax
+from jax.sharding import Mesh
+
+from olsgd_jax.build.optimizer import build_optimizer, build_schedule
+from olsgd_jax.build.strategy import build_strategy
+from olsgd_jax.build.task import build_task
+from olsgd_jax.config import Config
+from olsgd_jax.data.batches import make_batches
+from olsgd_jax.data.dataset import Dataset
+from olsgd_jax.data.datasets import load_dataset
+from olsgd_jax.data.partitions import make_partition
+from olsgd_jax.local import WorkerState
+from olsgd_jax.mesh import worker_mesh
+from olsgd_jax.state import init_state
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.task import Task
+from olsgd_jax.types import Batch, Shards
+
+
+class Parts(NamedTuple):
+    """What a config stands for."""
+
+    dataset: Dataset
+    shards: Shards  # which examples are whose
+    task: Task
+    schedule: optax.Schedule  # local steps so far -> learning rate
+    optimizer: optax.GradientTransformation
+    strategy: Strategy
+    mesh: Mesh | None  # None: workers are lanes of one device
+    batches: Callable[[int], Batch]  # of any round; rounds count from 0
+    init: Callable[[], WorkerState]  # the state before the first round
+
+
+def build(config: Config) -> Parts:
+    """Builds all that a config names, and trains nothing.
+
+    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.build import build
+    >>> parts = build(Config(strategy="local_sgd"))
+    >>> parts.strategy.mean_of, parts.batches(0)["inputs"].shape
+    ('end', (4, 4, 32, 64))
+    """
+    dataset = load_dataset(config.dataset, config.data_dir)
+    shards = make_partition(
+        config.partition,
+        dataset.train_labels,
+        config.num_workers,
+        config.seed,
+        config.concentration,
+    )
+    task = build_task(config, dataset)
+    schedule = build_schedule(config, sum(map(len, shards)))
+    strategy = build_strategy(config, schedule)
+    optimizer = build_optimizer(config, schedule)
+    mesh = build_mesh(config)
+    batches = make_batches(
+        {"inputs": dataset.train_inputs, "labels": dataset.train_labels},
+        shards,
+        sync_period=config.sync_period,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        mesh=mesh,
+        reshuffle=config.reshuffle,
+        long_first_round=config.long_first_round,
+    )
+
+    def init() -> WorkerState:
+        params, model_state = task.init(jax.random.key(config.seed))
+        return init_state(
+            params,
+            optimizer,
+            strategy,
+            mesh=mesh,
+            num_workers=config.num_workers,
+            model_state=model_state,
+            seed=config.seed,
+        )
+
+    return Parts(
+        dataset, shards, task, schedule, optimizer, strategy, mesh, batches, init
+    )
+
+
+def build_mesh(config: Config) -> Mesh | None:
+    """Places the workers: one device each, or lanes of one device (None).
+
+    A config that names no mapping gets a device per worker where there are enough.
+
+    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.build import build_mesh
+    >>> build_mesh(Config(mapping="vmap")) is None
+    True
+    """
+    enough = jax.device_count() >= config.num_workers
+    if config.mapping == "vmap" or (config.mapping is None and not enough):
+        return None
+    return worker_mesh(config.num_workers)

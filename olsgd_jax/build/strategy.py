@@ -1,0 +1,47 @@
+"""The strategy that a config names, with all that its equations contain."""
+
+import inspect
+
+import optax
+
+from olsgd_jax.checks import check_choice
+from olsgd_jax.config import Config
+from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.strategies.base import Strategy
+
+_TOLD = ("num_workers", "learning_rate")  # by other options of a config
+
+
+def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> Strategy:
+    """Builds the strategy, and tells it what else its equations contain.
+
+    Args:
+      config: of the run.
+      schedule: the learning rate, needed where the velocity is divided by it.
+
+    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.build import build_strategy
+    >>> build_strategy(Config(strategy="easgd", num_workers=8)).num_workers
+    8
+    """
+    check_choice("strategy", config.strategy, tuple(STRATEGIES))
+    builder, given = STRATEGIES[config.strategy], config.strategy_args or {}
+    signature = inspect.signature(builder)
+    told = {"num_workers": config.num_workers, "learning_rate": schedule}
+    told = {name: x for name, x in told.items() if name in signature.parameters}
+    if not config.rated_velocity:
+        told.pop("learning_rate", None)
+    elif "learning_rate" not in told:
+        raise ValueError(
+            f"rated_velocity must be False under {config.strategy}, which keeps no "
+            "velocity; overlap_local_sgd and slowmo do"
+        )
+    try:
+        signature.bind(**given, **told)
+    except TypeError as error:
+        names = [x for x in signature.parameters if x not in _TOLD]
+        raise ValueError(
+            f"strategy_args must fit {config.strategy}({', '.join(names)}), "
+            f"got {given}; pass strategy_args=None for its defaults"
+        ) from error
+    return builder(**given, **told)
