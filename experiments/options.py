@@ -1,0 +1,73 @@
+"""Options of a command line, made of the options of a config."""
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from typing import Annotated, Literal, get_args, get_origin
+
+from olsgd_jax import Config
+from olsgd_jax.types import Option
+
+
+def add_config_options(
+    parser: argparse.ArgumentParser, without: Sequence[str] = ()
+) -> None:
+    """Adds one option for every option of `Config`; those not given stay out.
+
+    Args:
+      parser: of the command line.
+      without: options of a config that the command line does not have.
+    """
+    group = parser.add_argument_group("options of the run")
+    hints = typing.get_type_hints(Config, include_extras=True)
+    for field in dataclasses.fields(Config):
+        if field.name in without:
+            continue
+        kind, meaning = hints[field.name], ""
+        if get_origin(kind) is Annotated:
+            kind, meaning = get_args(kind)
+        group.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            help=meaning.replace("%", "%%"),
+            default=argparse.SUPPRESS,
+            **_how_to_read(kind),
+        )
+
+
+def config_options(args: argparse.Namespace) -> dict[str, Option]:
+    """Takes the options of a config that were given out of all that were given."""
+    names = {field.name for field in dataclasses.fields(Config)}
+    given = {name: x for name, x in vars(args).items() if name in names}
+    if "strategy_args" in given:
+        given["strategy_args"] = dict(given["strategy_args"])
+    return given
+
+
+def _how_to_read(kind: object) -> dict[str, Option]:
+    """Says to argparse how an option of some type is read."""
+    kinds = [x for x in get_args(kind) if x is not types.NoneType]
+    if get_origin(kind) in (types.UnionType, typing.Union) and len(kinds) == 1:
+        return _how_to_read(kinds[0])
+    if get_origin(kind) is Literal:
+        return {"choices": get_args(kind)}
+    if get_origin(kind) is Sequence:
+        return {"nargs": "*", **_how_to_read(*get_args(kind))}
+    if get_origin(kind) is dict:
+        return {"nargs": "*", "type": _name_and_number, "metavar": "NAME=NUMBER"}
+    if kind is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    return {"type": kind}
+
+
+def _name_and_number(text: str) -> tuple[str, float]:
+    name, equals, number = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"must be NAME=NUMBER, got {text!r}")
+    try:
+        value = float(number)
+    except ValueError as error:
+        message = f"must be a number after {name}=, got {number!r}"
+        raise argparse.ArgumentTypeError(message) from error
+    return name, int(value) if value.is_integer() else value

@@ -1,0 +1,109 @@
+"""The paper's experiment at three scales: presets that name every switch.
+
+                      paper              as_coded              cpu
+    network           ResNet-18          ResNet-18             ResNet-8 of width 16
+    batch size        128                128                   32
+    epochs            300                300                   20
+    rate decays at    150, 250           150, 250              10, 17
+    warm-up epochs    5                  5                     2
+    weight decay of   matrices           everything            matrices
+    order of a shard  the same always    new in every epoch    new in every epoch
+    non-IID           2,000 of a class   Dirichlet(0.5)        2,000 of a class
+    velocity          v                  v / learning rate     v
+    first round       τ steps            τ + 1 steps           τ steps
+    accuracy of       the consensus      worker 0              the consensus
+
+`paper` is the text, `as_coded` the code that its authors published. All have 16 workers
+and a base rate of 0.1, which the warm-up of the reference they give multiplies by the
+number of workers. At τ = 1 Overlap Local-SGD has a pullback of 0.5 and a base rate of
+0.15. Not followed: the code's last batch of an epoch, which is smaller than the others.
+"""
+
+import math
+
+from olsgd_jax import Config
+from olsgd_jax.types import Option
+
+NUM_EXAMPLES = 50_000  # to learn from in CIFAR-10
+NUM_RECORDS = 20  # of a run, about
+
+_PAPER: dict[str, Option] = {
+    "dataset": "cifar10",
+    "model": "resnet18",
+    "augment": True,
+    "reshuffle": False,
+    "num_workers": 16,
+    "batch_size": 128,
+    "scale_learning_rate": True,
+    "warmup_epochs": 5.0,
+    "decay_epochs": (150.0, 250.0),
+    "decay_vectors": False,
+    "evaluate": ("consensus", "worker"),
+}
+_AS_CODED: dict[str, Option] = {
+    **_PAPER,
+    "reshuffle": True,
+    "decay_vectors": True,
+    "long_first_round": True,
+    "evaluate": ("worker", "consensus"),
+}
+_CPU: dict[str, Option] = {
+    **_PAPER,
+    "model": "resnet8",
+    "reshuffle": True,
+    "batch_size": 32,
+    "warmup_epochs": 2.0,
+    "decay_epochs": (10.0, 17.0),
+}
+PRESETS = {"paper": (_PAPER, 300), "as_coded": (_AS_CODED, 300), "cpu": (_CPU, 20)}
+"""Options and number of epochs by name."""
+
+NON_IID = {"paper": "paper_non_iid", "as_coded": "dirichlet", "cpu": "paper_non_iid"}
+"""The partition that each of them means by non-IID data."""
+
+
+def preset(
+    name: str,
+    strategy: str = "overlap_local_sgd",
+    sync_period: int = 2,
+    epochs: float | None = None,
+    **options: Option,
+) -> Config:
+    """Makes a config of a preset.
+
+    Args:
+      name: "paper", "as_coded" or "cpu".
+      strategy: how workers communicate.
+      sync_period: τ.
+      epochs: how long; by default as the preset says. Warm-up and decays move along.
+      **options: of the config, which stand instead of the preset's.
+    """
+    given, default_epochs = PRESETS[name]
+    chosen = {**given, **_tuned(name, strategy, sync_period), **options}
+    if epochs is not None:
+        stretch = epochs / default_epochs
+        for key in ("warmup_epochs", "decay_epochs"):
+            if key not in options:
+                chosen[key] = _stretched(chosen[key], stretch)
+    examples = chosen["num_workers"] * chosen["batch_size"] * sync_period
+    num_rounds = math.ceil((epochs or default_epochs) * NUM_EXAMPLES / examples)
+    chosen = {"num_rounds": num_rounds, **chosen}
+    chosen = {"evaluate_every": max(1, chosen["num_rounds"] // NUM_RECORDS), **chosen}
+    return Config(strategy=strategy, sync_period=sync_period, **chosen)
+
+
+def _tuned(name: str, strategy: str, sync_period: int) -> dict[str, Option]:
+    """What the authors chose for their own strategy."""
+    if strategy != "overlap_local_sgd":
+        return {}
+    options: dict[str, Option] = {"rated_velocity": name == "as_coded"}
+    if sync_period == 1:
+        options["strategy_args"] = {"pullback": 0.5, "anchor_momentum": 0.7}
+        options["learning_rate"] = 0.15
+    return options
+
+
+def _stretched(epochs: Option, by: float) -> Option:
+    if isinstance(epochs, tuple):
+        return tuple(by * epoch for epoch in epochs)
+    return by * epochs
