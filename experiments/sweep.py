@@ -59,17 +59,21 @@ def _is_done(file: pathlib.Path, config: Config) -> bool:
         run = read_records(file)
     except ValueError:  # cut off while it was written
         return False
-    if Config(**run.config) != config:
-        changed = [
-            f"{name}={run.config.get(name)!r}, not {value!r}"
-            for name, value in dataclasses.asdict(config).items()
-            if run.config.get(name) != value
-        ]
+    kept, asked = _options(Config(**run.config)), _options(config)
+    changed = [
+        f"{x}={kept[x]!r}, not {asked[x]!r}" for x in asked if kept[x] != asked[x]
+    ]
+    if changed:
         raise ValueError(
             f"{file} must be of the run that is asked for, but has "
             f"{'; '.join(changed)}; delete it, or use another --out"
         )
     return run.outcome is not None
+
+
+def _options(config: Config) -> dict[str, Option]:
+    """Gives the options that decide what comes out; where data lies is not one."""
+    return dataclasses.asdict(dataclasses.replace(config, data_dir=None))
 
 
 def sweep_parser(

@@ -1,0 +1,122 @@
+"""Sweeps: nothing is run twice, and what was stopped is run again."""
+
+import dataclasses
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from experiments import sweep, tables
+from experiments.paper import ACCURACY, SYNC_PERIODS
+from olsgd_jax import Config, Run, read_records
+
+SMALL = Config(width=4, num_rounds=2, batch_size=4, evaluate_every=1, mapping="vmap")
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The seeds of the runs that were trained, in their order."""
+    seeds, train = [], sweep.train
+
+    def watched(config, parts):
+        seeds.append(config.seed)
+        return train(config, parts)
+
+    monkeypatch.setattr(sweep, "train", watched)
+    return seeds
+
+
+def run_all(configs, out):
+    return sweep.run_all(configs, out, Console(file=io.StringIO()))
+
+
+def test_finished_runs_are_not_repeated_and_stopped_ones_are(tmp_path, trained):
+    configs = {f"run{i}": dataclasses.replace(SMALL, seed=i) for i in range(3)}
+    first = run_all(configs, tmp_path)
+    assert trained == [0, 1, 2]
+    # The second run lost its last line, as if it had been stopped; the third is cut.
+    for name, cut in (("run1", '{"outcome"'), ("run2", '"spread"')):
+        path = tmp_path / f"{name}.jsonl"
+        text = path.read_text()
+        path.write_text(text[: text.rindex(cut)])
+    again = run_all(configs, tmp_path)
+    assert trained == [0, 1, 2, 1, 2]
+    for name in configs:
+        assert again[name].outcome == "finished"
+        assert [x.tests for x in again[name].records] == [
+            x.tests for x in first[name].records
+        ]
+
+
+def test_a_run_that_diverges_is_a_result_and_is_not_repeated(tmp_path, trained):
+    configs = {"wild": dataclasses.replace(SMALL, learning_rate=1e30)}
+    for _ in range(2):
+        assert run_all(configs, tmp_path)["wild"].outcome == "diverged"
+    assert trained == [0]
+
+
+def test_a_file_of_another_run_is_an_error(tmp_path):
+    run_all({"run": SMALL}, tmp_path)
+    other = dataclasses.replace(SMALL, seed=1)
+    with pytest.raises(
+        ValueError, match=r"run.jsonl must be .* has seed=0, not 1; del"
+    ):
+        run_all({"run": other}, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def smallest_tables(tmp_path_factory):
+    """Both tables, of runs of two rounds."""
+    out = tmp_path_factory.mktemp("tables")
+    options = "--dataset digits --model mlp --width 4 --no-augment --batch-size 4"
+    options += " --num-rounds 2 --mapping vmap --sync-periods 2 --seeds 2"
+    command = [sys.executable, "-m", "experiments.tables", "--out", str(out)]
+    subprocess.run([*command, *options.split()], check=True, capture_output=True)
+    return out
+
+
+def test_the_tables_run_from_end_to_end(smallest_tables):
+    runs = {path.stem: read_records(path) for path in smallest_tables.glob("*.jsonl")}
+    # 3 strategies and synchronous SGD on 2 kinds of data; 2 delayed ones twice
+    assert len(runs) == 2 * 4 + 2 * 2
+    assert {run.outcome for run in runs.values()} == {"finished"}
+    text = (smallest_tables / "tables.md").read_text()
+    accuracies = [
+        100 * runs[f"non_iid-cocod_sgd-2-{seed}"].records[-1].test_accuracy
+        for seed in (0, 1)
+    ]
+    mean = f"{sum(accuracies) / 2:.2f}"
+    ours = f"{mean} [{min(accuracies):.2f}, {max(accuracies):.2f}]"
+    assert f"| CoCoD-SGD | {ours} (91.67) |" in text
+    skewed = runs["non_iid-cocod_sgd-2-0"].facts["histogram"]
+    even = runs["iid-cocod_sgd-2-0"].facts["histogram"]
+    assert max(map(max, skewed)) > 2 * max(map(max, even))
+
+
+def run_with(accuracy, outcome="finished"):
+    class Last:
+        test_accuracy = accuracy
+
+    return Run({}, None, {}, None, "", [Last()], outcome)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        ([], "—"),
+        ([run_with(0.5)], "50.00"),
+        ([run_with(0.5), run_with(0.25)], "37.50 [25.00, 50.00]"),
+        ([run_with(0.1, "diverged")], "diverged"),
+        ([run_with(0.5), run_with(0.1, "diverged")], "50.00, 1 of 2 diverged"),
+    ],
+)
+def test_a_cell_is_mean_and_range_and_says_what_diverged(seeds, expected):
+    assert tables.accuracy_of(seeds) == expected
+
+
+def test_the_papers_numbers_are_all_there():
+    for rows in ACCURACY.values():
+        assert rows.keys() == set(tables.STRATEGIES)
+        assert all(len(row) == len(SYNC_PERIODS) for row in rows.values())
