@@ -38,7 +38,8 @@ def init_state(
       strategy: the strategy that `make_round` will get.
       mesh: where the workers are, as `worker_mesh` makes it; None for lanes of one
         device.
-      num_workers: m; needed without a mesh.
+      num_workers: m; needed without a mesh. With one it is by default one for every
+        place of it; a multiple of that gives every place several, as lanes.
       model_state: variables beside params, such as batch statistics; none by default.
       seed: of every worker's randomness.
 
@@ -85,8 +86,9 @@ def check_state(
     if not isinstance(state, WorkerState):
         raise TypeError(f"state must be made by init_state, got {type(state).__name__}")
     check_params(state.params)
-    m = _leading_axis(state) if mesh is None else mesh.shape[WORKERS]
+    m = _leading_axis(state)
     check_leading_axes("state", state, {"num_workers": m})
+    _check_places(mesh, m)
     check_num_workers(strategy, m)
     check_leading_axes(
         "batches", batches, {"num_workers": m, "sync_period": sync_period}
@@ -102,17 +104,22 @@ def check_state(
 
 
 def _count_workers(mesh: Mesh | None, num_workers: int | None) -> int:
-    if mesh is None:
-        if num_workers is None:
+    if num_workers is None:
+        if mesh is None:
             raise ValueError("num_workers must be given where there is no mesh")
-        check_count("num_workers", num_workers)
-        return num_workers
-    if num_workers not in (None, mesh.shape[WORKERS]):
+        return mesh.shape[WORKERS]
+    check_count("num_workers", num_workers)
+    _check_places(mesh, num_workers)
+    return num_workers
+
+
+def _check_places(mesh: Mesh | None, num_workers: int) -> None:
+    places = 1 if mesh is None else mesh.shape[WORKERS]
+    if not num_workers or num_workers % places:
         raise ValueError(
-            f"num_workers must be the size of the mesh axis {WORKERS!r}, "
-            f"{mesh.shape[WORKERS]}, got {num_workers}; leave it out"
+            f"num_workers must be a multiple of the mesh axis {WORKERS!r}, "
+            f"{places}, got {num_workers}; a place has one worker, or several as lanes"
         )
-    return mesh.shape[WORKERS]
 
 
 def _leading_axis(state: WorkerState) -> int:

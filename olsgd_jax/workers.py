@@ -2,7 +2,8 @@
 
 Everything else in the library is written for one worker. `on_workers` makes that
 code run on all of them, as lanes of one device (`vmap`), one device each (`pmap`),
-or places on a mesh (`shard_map`), and `worker_mean` is how they meet.
+or places on a mesh (`shard_map`), and `worker_mean` is how they meet. Where there are
+more workers than places, a place has several of them as lanes.
 """
 
 from collections.abc import Callable, Hashable
@@ -17,6 +18,8 @@ from olsgd_jax.types import ArrayTree, Mapping
 
 WORKERS = "workers"
 """Name of the mesh axis along which workers differ."""
+
+_LANES = "lanes"  # along which the workers of one place differ
 
 
 def worker_mean(tree: ArrayTree, axis_name: Hashable = WORKERS) -> ArrayTree:
@@ -35,6 +38,8 @@ def worker_mean(tree: ArrayTree, axis_name: Hashable = WORKERS) -> ArrayTree:
     Array([3., 3., 3.], dtype=float32)
     """
 
+    if axis_name == WORKERS and _is_mapped(_LANES):
+        axis_name = (WORKERS, _LANES)
     size = lax.axis_size(axis_name)
     # Divided first: a division after the sum would be fused with the mean's use, and
     # its last bits would depend on what that is.
@@ -58,7 +63,8 @@ def on_workers(
         "vmap" without.
 
     Returns:
-      A function of the same trees with a leading worker axis on every array.
+      A function of the same trees with a leading worker axis on every array. On a
+      mesh its length is a multiple of the places along `workers`.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import on_workers, worker_mean
@@ -86,7 +92,9 @@ def on_workers(
             )
         return jax.pmap(fn, axis_name=WORKERS, devices=list(mesh.devices.flat))
 
-    def on_one(*trees: ArrayTree) -> ArrayTree:
+    def on_place(*trees: ArrayTree) -> ArrayTree:
+        if jax.tree.leaves(trees)[0].shape[0] > 1:
+            return jax.vmap(fn, axis_name=_LANES)(*trees)
         worker = jax.tree.map(lambda x: x[0], trees)
         return jax.tree.map(lambda x: x[None], fn(*worker))
 
@@ -95,10 +103,18 @@ def on_workers(
     # axes than the workers' stay automatic: a worker of several devices is one place,
     # whose code the compiler spreads over its devices.
     return jax.shard_map(
-        on_one,
+        on_place,
         mesh=mesh,
         in_specs=spec,
         out_specs=spec,
         axis_names={WORKERS},
         check_vma=False,
     )
+
+
+def _is_mapped(axis_name: str) -> bool:
+    try:
+        lax.axis_size(axis_name)
+    except NameError:
+        return False
+    return True

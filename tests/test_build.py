@@ -160,25 +160,26 @@ def test_the_task_has_the_configs_width_and_dropout():
 
 
 @pytest.mark.parametrize(
-    ("num_workers", "mapping", "on_devices"),
+    ("num_workers", "mapping", "places"),
     [
-        (16, None, True),
-        (17, None, False),
-        (4, "vmap", False),
-        (4, "pmap", True),
-        (4, "shard_map", True),
+        (1, None, 1),
+        (16, None, 16),
+        (17, None, None),
+        (24, None, 12),
+        (4, "vmap", None),
+        (4, "pmap", 4),
+        (4, "shard_map", 4),
+        (64, "shard_map", 16),
     ],
 )
-def test_workers_get_a_device_each_if_there_are_enough_or_the_mapping_says_so(
-    num_workers, mapping, on_devices
-):
+def test_workers_share_the_16_devices_evenly(num_workers, mapping, places):
     mesh = build_mesh(Config(num_workers=num_workers, mapping=mapping))
-    assert (mesh.size if mesh else None) == (num_workers if on_devices else None)
+    assert (mesh.size if mesh else None) == places
 
 
 def test_a_mapping_that_needs_more_devices_is_an_error():
     with pytest.raises(ValueError, match="got 17 workers and 16 devices"):
-        build_mesh(Config(num_workers=17, mapping="shard_map"))
+        build_mesh(Config(num_workers=17, mapping="pmap"))
 
 
 def test_the_batches_are_of_the_seeds_partition():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from olsgd_jax import make_batches, worker_mesh
 from olsgd_jax.data.streams import make_stream
 
 
@@ -34,3 +35,29 @@ def test_an_order_is_drawn_once_for_all_rounds_of_a_pass(monkeypatch):
     for first in range(0, 300, 3):  # 3 passes, 100 rounds
         stream(first, 3)
     assert len(draws) == 3
+
+
+def batches_of(**options):
+    labels = np.arange(24, dtype=np.int32)
+    shards = list(labels.reshape(4, 6))
+    sizes = {"sync_period": 3, "batch_size": 2, "seed": 0}
+    return make_batches({"labels": labels}, shards, **sizes, **options)
+
+
+def test_a_long_first_round_takes_one_step_more_of_the_same_stream():
+    plain, long = batches_of(), batches_of(long_first_round=True)
+
+    def stream(batches):
+        rounds = [np.asarray(batches(i)["labels"]).reshape(4, -1) for i in range(3)]
+        return np.concatenate(rounds, axis=1)
+
+    assert long(0)["labels"].shape == (4, 4, 2)
+    assert long(1)["labels"].shape == (4, 3, 2)
+    np.testing.assert_array_equal(stream(long)[:, :18], stream(plain))
+
+
+def test_a_place_of_the_mesh_gets_the_batches_of_all_its_workers():
+    in_lanes = batches_of()(1)["labels"]
+    on_two = batches_of(mesh=worker_mesh(2))(1)["labels"]
+    np.testing.assert_array_equal(on_two, in_lanes)
+    assert {shard.data.shape for shard in on_two.addressable_shards} == {(2, 3, 2)}

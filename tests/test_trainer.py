@@ -104,6 +104,17 @@ def test_workers_on_devices_train_like_workers_in_lanes(mapping, by_mapping):
     np.testing.assert_allclose(on_devices, in_lanes, rtol=1e-4)
 
 
+@pytest.mark.parametrize("places", [1, 2])
+def test_workers_on_fewer_devices_train_like_workers_in_lanes(
+    places, by_mapping, monkeypatch
+):
+    monkeypatch.setattr(jax, "device_count", lambda: places)
+    records = without_seconds(train(replace(mapping="shard_map", dropout=0.2)))
+    # Single precision: 20 steps in another order of operations.
+    in_lanes = numbers(by_mapping["vmap"])
+    np.testing.assert_allclose(numbers(records), in_lanes, rtol=1e-4)
+
+
 def test_another_seed_gives_another_run(by_mapping):
     other = next(train(replace(mapping="vmap", dropout=0.2, seed=1)))
     assert other.train_loss != by_mapping["vmap"][0].train_loss

@@ -22,6 +22,14 @@ def test_the_mean_is_the_mean_on_every_worker(mapping, m):
         np.testing.assert_allclose(mean[name], expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("places", [1, 2, 3])
+def test_a_place_may_have_several_workers(places):
+    tree = {"x": jnp.arange(6 * 4.0).reshape(6, 2, 2) ** 2}
+    mean = on_workers(worker_mean, worker_mesh(places))(tree)
+    expected = np.broadcast_to(tree["x"].mean(axis=0), (6, 2, 2))
+    np.testing.assert_allclose(mean["x"], expected, atol=1e-12)
+
+
 def test_the_mean_can_be_carried_by_a_checked_shard_map():
     def one(x):
         return jax.lax.scan(lambda c, _: (worker_mean(c), None), x, length=2)[0]

@@ -88,16 +88,20 @@ def build(config: Config) -> Parts:
 
 
 def build_mesh(config: Config) -> Mesh | None:
-    """Places the workers: one device each, or lanes of one device (None).
+    """Places the workers: one device each, or several as lanes of a device.
 
-    A config that names no mapping gets a device per worker where there are enough.
+    A config that names no mapping gets a device for every worker, or as many as there
+    are that can share the workers evenly; None is one device for all.
 
     >>> from olsgd_jax import Config
     >>> from olsgd_jax.build import build_mesh
     >>> build_mesh(Config(mapping="vmap")) is None
     True
     """
-    enough = jax.device_count() >= config.num_workers
-    if config.mapping == "vmap" or (config.mapping is None and not enough):
+    if config.mapping == "vmap":
         return None
-    return worker_mesh(config.num_workers)
+    m, num_devices = config.num_workers, jax.device_count()
+    places = max(x for x in range(1, m + 1) if m % x == 0 and x <= num_devices)
+    if config.mapping is None and places == 1 < m:
+        return None
+    return worker_mesh(m if config.mapping == "pmap" else places)

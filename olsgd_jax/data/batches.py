@@ -116,11 +116,11 @@ def _check(
 ) -> None:
     check_count("sync_period", sync_period)
     check_count("batch_size", batch_size)
-    num_workers = max(len(shards), 1) if mesh is None else mesh.shape[WORKERS]
-    if len(shards) != num_workers:
+    num_workers, places = len(shards), 1 if mesh is None else mesh.shape[WORKERS]
+    if not num_workers or num_workers % places:
         raise ValueError(
-            f"shards must be one for each worker, got {len(shards)} shards and "
-            f"{num_workers} workers"
+            "shards must be one for each worker, and as many for each place of the "
+            f"mesh, got {num_workers} shards and {places} places"
         )
     smallest = min(len(shard) for shard in shards)
     if batch_size > smallest:
