@@ -23,6 +23,7 @@ from experiments.options import add_config_options, config_options
 from experiments.presets import PRESETS, preset
 from experiments.progress import make_progress, shown
 from experiments.report import write_report
+from experiments.tensorboard import with_events
 from olsgd_jax import Config, describe, train, write_records
 from olsgd_jax.build import Parts, build
 
@@ -94,8 +95,6 @@ def run(config: Config, parts: Parts, args: argparse.Namespace) -> None:
         )
         records = shown(train(config, parts), progress, task)
         if args.tensorboard:
-            from experiments.tensorboard import with_events
-
             records = with_events(records, args.out / "events")
         write_records(file, config, records, describe(config, parts))
     write_report(

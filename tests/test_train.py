@@ -1,0 +1,142 @@
+"""One run from a command line: dry, watched, and the same on any number of devices."""
+
+import pathlib
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from olsgd_jax import read_records
+
+SMALL = [
+    "--width",
+    "4",
+    "--num-rounds",
+    "4",
+    "--evaluate-every",
+    "2",
+    "--batch-size",
+    "4",
+    "--num-workers",
+    "4",
+    "--dropout",
+    "0.1",
+]
+
+
+def command(*options):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.train", *options],
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The same command twice, and with its 4 workers on 2 devices and on 1."""
+
+    def run(name, *options):
+        out = tmp_path_factory.mktemp(name)
+        done = command(*SMALL, *options, "--out", str(out))
+        assert done.returncode == 0, done.stderr
+        return out
+
+    return {
+        "first": run("first", "--tensorboard"),
+        "again": run("again"),
+        "on two": run("two", "--cpu-devices", "2"),
+        "on one": run("one", "--cpu-devices", "1"),
+    }
+
+
+def records(out):
+    run = read_records(out / "run.jsonl")
+    return [record._replace(seconds=0.0) for record in run.records]
+
+
+def test_the_same_command_gives_the_same_bits(runs):
+    assert len(records(runs["first"])) == 2
+    assert records(runs["again"]) == records(runs["first"])
+    assert (runs["first"] / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["on two", "on one"])
+def test_workers_on_fewer_devices_give_the_same_numbers_to_rounding(runs, name):
+    first, other = records(runs["first"]), records(runs[name])
+    assert read_records(runs[name] / "run.jsonl").devices[0] == {"on two": "2"}.get(
+        name, "1"
+    )
+    for a, b in zip(first, other, strict=True):
+        np.testing.assert_allclose(a.train_loss, b.train_loss, rtol=1e-5)
+        np.testing.assert_allclose(a.test_loss, b.test_loss, rtol=1e-5)
+        np.testing.assert_allclose(a.spread, b.spread, rtol=1e-4)
+
+
+def events(directory: pathlib.Path):
+    """Reads an event file: length, checksum, event, checksum, and so on."""
+    [path] = directory.iterdir()
+    data, place = path.read_bytes(), 0
+    while place < len(data):
+        [length] = struct.unpack_from("<Q", data, place)
+        yield Event.FromString(data[place + 12 : place + 12 + length])
+        place += 12 + length + 4
+
+
+def test_tensorboard_gets_what_the_records_hold(runs):
+    scalars = {
+        (event.step, value.tag): value.simple_value
+        for event in events(runs["first"] / "events")
+        for value in event.summary.value
+    }
+    for record in records(runs["first"]):
+        for tag, expected in {
+            "train_loss": record.train_loss,
+            "learning_rate": record.learning_rate,
+            "test/consensus_accuracy": record.test_accuracy,
+        }.items():
+            np.testing.assert_allclose(
+                scalars[record.examples, tag], expected, rtol=1e-6
+            )
+
+
+def test_a_dry_run_says_what_would_run_and_runs_nothing(tmp_path):
+    out = tmp_path / "out"
+    done = command(*SMALL, "--dry-run", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "sync_period" in done.stdout
+    assert "310 parameters; a worker sends 1,240 bytes per round; 16 local steps" in (
+        " ".join(done.stdout.split())
+    )
+    assert "About" in done.stdout
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--strategy", "adam"], "strategy must be one of sync_sgd"),
+        (["--epochs", "2"], "--epochs needs a --preset"),
+        (["--model", "resnet8"], "model must be one of mlp for digits"),
+        (
+            ["--dataset", "cifar10", "--data-dir", "/nowhere"],
+            "data_dir must hold cifar10/3.0.2, got /nowhere",
+        ),
+    ],
+)
+def test_what_cannot_run_is_said_in_one_line(options, message):
+    done = command(*options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_that_diverges_says_so(tmp_path):
+    options = ["--learning-rate", "1e30", "--out", str(tmp_path)]
+    done = command(*SMALL, *options)
+    assert done.returncode == 1
+    assert "train_loss must stay finite" in done.stderr
+    assert read_records(tmp_path / "run.jsonl").outcome == "diverged"
