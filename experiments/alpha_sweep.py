@@ -8,12 +8,25 @@ Answer:  a table of accuracies in out/alpha_sweep/alpha_sweep.md, over the pullb
 
 import argparse
 import itertools
+import statistics
+from collections.abc import Iterable, Mapping
 
+from matplotlib.figure import Figure
+
+from experiments.reporting.accuracy import accuracy_of, last_accuracies
+from experiments.reporting.cases import Group, Seeds, groups
+from experiments.reporting.figures import Line, draw_lines
+from experiments.reporting.markdown import to_markdown
+from experiments.reporting.sections import Picture, Section, Table
 from experiments.sweep import preset_of, run_sweep, sweep_parser
-from experiments.tables import accuracy_of
 from olsgd_jax import Config, Run
 
 PULLBACKS, SYNC_PERIODS = (0.2, 0.4, 0.6, 0.8, 1.0), (2, 8, 24)
+MOMENTUM = 0.7  # of the anchor
+MEANING = (
+    "Test accuracy in percent of Overlap Local-SGD over the pullback α and the sync "
+    "period τ: mean [least, most] over the seeds that all pullbacks have in common."
+)
 
 
 def runs(args: argparse.Namespace) -> dict[str, Config]:
@@ -23,20 +36,70 @@ def runs(args: argparse.Namespace) -> dict[str, Config]:
             args,
             "overlap_local_sgd",
             tau,
-            strategy_args={"pullback": pullback, "anchor_momentum": 0.7},
+            strategy_args={"pullback": pullback, "anchor_momentum": MOMENTUM},
         )
         for pullback, tau in itertools.product(args.pullbacks, args.sync_periods)
     }
 
 
+def section(runs: Iterable[Run]) -> Section | None:
+    """Shows accuracy over pullback, where there are two pullbacks to compare."""
+    tables, pictures = [], []
+    for group in groups(runs):
+        lines = _lines(group)
+        if lines:
+            tables.append(_table(f"{group.title}: {group.setting}", lines))
+            pictures.append(Picture(group.title, _figure(lines)))
+    return Section("Pullback", MEANING, tables, pictures) if tables else None
+
+
+def _lines(group: Group) -> dict[str, dict[float, list[Run]]]:
+    """Sorts runs by sync period and pullback."""
+    found: dict[str, dict[float, Seeds]] = {}
+    for case in sorted(group.cases):
+        args = dict(case.args)
+        is_swept = args.get("anchor_momentum") == MOMENTUM
+        if case.strategy == "overlap_local_sgd" and is_swept:
+            rated = ", rated velocity" if case.rated_velocity else ""
+            name = f"τ = {case.sync_period}{rated}"
+            found.setdefault(name, {})[args["pullback"]] = group.cases[case]
+    return {name: _common(x) for name, x in found.items() if len(x) > 1}
+
+
+def _common(pullbacks: Mapping[float, Seeds]) -> dict[float, list[Run]]:
+    """Takes the runs of seeds that every pullback has, so that like meets like."""
+    seeds = sorted(set.intersection(*map(set, pullbacks.values())))
+    return {
+        pullback: [runs[seed] for seed in seeds] for pullback, runs in pullbacks.items()
+    }
+
+
+def _table(title: str, lines: Mapping[str, Mapping[float, list[Run]]]) -> Table:
+    pullbacks = sorted({pullback for line in lines.values() for pullback in line})
+    rows = [
+        [f"{pullback:g}", *(accuracy_of(x.get(pullback, [])) for x in lines.values())]
+        for pullback in pullbacks
+    ]
+    return Table(["α", *lines], rows, title)
+
+
+def _figure(lines: Mapping[str, Mapping[float, list[Run]]]) -> Figure:
+    """Draws a line for every sync period; a pullback that diverged has no point."""
+    drawn = {}
+    for look, (name, runs) in enumerate(lines.items()):
+        means = {
+            pullback: statistics.mean(accuracies)
+            for pullback, seeds in runs.items()
+            if (accuracies := last_accuracies(seeds))
+        }
+        x, y = list(means), list(means.values())
+        drawn[name] = Line(x, y, look, marked=True)
+    return draw_lines(drawn, "pullback α", "test accuracy")
+
+
 def write_table(args: argparse.Namespace, runs: dict[str, Run]) -> str:
     """Writes the accuracies to a file, and returns what is in it."""
-    lines = ["| α | " + " | ".join(f"τ = {tau}" for tau in args.sync_periods) + " |"]
-    lines.append("| --- |" + " --- |" * len(args.sync_periods))
-    for pullback in args.pullbacks:
-        row = [accuracy_of([runs[f"{pullback:g}-{tau}"]]) for tau in args.sync_periods]
-        lines.append(f"| {pullback:g} | {' | '.join(row)} |")
-    text = "\n".join(["Test accuracy in percent.", "", *lines]) + "\n"
+    text = to_markdown(filter(None, [section(runs.values())]))
     (args.out / "alpha_sweep.md").write_text(text, encoding="utf-8")
     return text
 

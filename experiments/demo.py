@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from experiments.progress import make_progress, shown
-from experiments.report import cells, heads, write_report
+from experiments.report import write_report
+from experiments.reporting.overview import cells, heads
 from olsgd_jax import Config, read_records, train, write_records
 
 NUM_WORKERS = 4

@@ -1,135 +1,139 @@
 """Question: what do these runs show, side by side?
 
-Run:     python -m experiments.report out/demo/*.jsonl --out out/demo/report.html
-Cost:    2 seconds (2 CPU cores)
-Answer:  one page that needs nothing but a browser: a table of the last records, and
-         figures of all of them
+Run:     python -m experiments.report results/cpu --out results/cpu/report.html
+Cost:    half a minute for 72 runs (2 CPU cores)
+Answer:  one page that needs nothing but a browser; beside it the same tables as
+         Markdown, and every figure as .svg and .png. What the runs have of the paper's
+         experiment comes first: accuracies, trade-off, pullbacks, curves, partitions,
+         and the timeline of a round.
 """
 
 import argparse
-import html
+import os
 import pathlib
-import string
-from collections.abc import Iterable, Sequence
+import urllib.parse
+from collections.abc import Iterable, Mapping, Sequence
 
-from experiments.figures import bars, curves, key
-from olsgd_jax import Record, Run, read_records
+from experiments import alpha_sweep, tables, tradeoff
+from experiments.reporting import (
+    overview,
+    partitions,
+    timeline_figure,
+    training_curves,
+)
+from experiments.reporting.drawing import save
+from experiments.reporting.markdown import to_markdown
+from experiments.reporting.page import to_page
+from experiments.reporting.sections import Section, named_pictures
+from experiments.reporting.timeline_figure import TIMELINE
+from olsgd_jax import Run, read_records
 
-COLUMNS = {
-    "test_accuracy": "{:.2%}",
-    "test_loss": "{:.4f}",
-    "train_loss": "{:.4f}",
-    "spread": "{:.3g}",
-    "bytes_per_step": "{:,.0f}",
-    "seconds": "{:.2f}",
-}
-"""Fields of a record that the tables show, each with its format."""
+PAPER_DATASET = "cifar10"
+"""Runs on other data are not compared with the paper's."""
 
 
 def write_report(
-    path: pathlib.Path, files: Sequence[pathlib.Path], title: str = "Training runs"
+    path: pathlib.Path,
+    sources: Sequence[pathlib.Path],
+    title: str = "Training runs",
+    figures: pathlib.Path | None = None,
 ) -> None:
-    """Writes one self-contained page about the runs in some files of records."""
-    runs = {file.stem: read_records(file) for file in files}
-    if len(runs) < len(files) or not runs:
-        names = ", ".join(map(str, files)) or "none"
-        raise ValueError(f"files must be at least one and differ in name, got {names}")
-    for file, run in zip(files, runs.values(), strict=True):
-        if not run.records:
-            raise ValueError(f"{file} must hold at least one record, got none")
-    page = pathlib.Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    """Writes one self-contained page about runs, and its tables as Markdown.
+
+    Args:
+      path: of the page; the Markdown lies beside it.
+      sources: files of records, timelines, and directories that are searched for both.
+      title: of the page.
+      figures: a directory for files of all figures; None: no files.
+    """
+    files = find_files(sources)
+    records = {name: x for name, x in files.items() if x.suffix == ".jsonl"}
+    if not records:
+        raise ValueError(
+            f"sources must hold at least one file of records, got {_listed(sources)}"
+        )
+    runs = {name: read_records(file) for name, file in records.items()}
+    timelines = [file for file in files.values() if file.name == TIMELINE]
+    sections = make_sections(runs, timelines)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        string.Template(page).substitute(
-            title=html.escape(title),
-            lead=_lead(runs.values()),
-            results=_results(runs),
-            legend="".join(f"<span>{_name(i, x)}</span>" for i, x in enumerate(runs)),
-            figures=_figures({name: run.records for name, run in runs.items()}),
-            options=_options(runs),
-        ),
-        encoding="utf-8",
-    )
+    page = to_page(title, _lead(runs.values()), sections)
+    path.write_text(page, encoding="utf-8")
+    images = {}
+    if figures:
+        figures.mkdir(parents=True, exist_ok=True)
+        for name, picture in named_pictures(sections):
+            save(picture.figure, figures / name)
+            image = os.path.relpath(figures / f"{name}.svg", path.parent)
+            images[name] = urllib.parse.quote(image)
+    path.with_suffix(".md").write_text(to_markdown(sections, images), encoding="utf-8")
 
 
-def heads(fields: Iterable[str] = tuple(COLUMNS)) -> list[str]:
-    """Writes fields of a record as the heads of a table."""
-    return [field.replace("_", " ").capitalize() for field in fields]
+def find_files(sources: Sequence[pathlib.Path]) -> dict[str, pathlib.Path]:
+    """Finds files of records and timelines, and names each by where it was found."""
+    found = []
+    for source in sources:
+        if source.is_dir():
+            paths = sorted([*source.rglob("*.jsonl"), *source.rglob(TIMELINE)])
+            inside = (path.relative_to(source) for path in paths)
+            names = [path.with_suffix("").as_posix() for path in inside]
+            found += zip(names, paths, strict=True)
+        else:
+            found.append((source.stem, source))
+    if len(dict(found)) < len(found):
+        raise ValueError(f"sources must differ in name, got {_listed(sources)}")
+    return dict(found)
 
 
-def cells(record: Record, fields: Iterable[str] = tuple(COLUMNS)) -> list[str]:
-    """Writes a record as the row of a table."""
-    return [COLUMNS[field].format(getattr(record, field)) for field in fields]
-
-
-def _results(runs: dict[str, Run]) -> str:
-    rows = [
-        [_name(i, name), *map(html.escape, cells(run.records[-1]))]
-        for i, (name, run) in enumerate(runs.items())
+def make_sections(
+    runs: Mapping[str, Run], timelines: Sequence[pathlib.Path] = ()
+) -> list[Section]:
+    """Makes all sections that there are runs for."""
+    of_paper = [x for x in runs.values() if x.config["dataset"] == PAPER_DATASET]
+    found = [
+        tables.section(of_paper),
+        tradeoff.section(of_paper),
+        alpha_sweep.section(of_paper),
+        training_curves.section(of_paper),
+        partitions.section(runs.values()),
+        timeline_figure.section(timelines),
+        overview.results(runs),
+        overview.options(runs),
     ]
-    return _table(["Run", *heads()], rows, "results")
+    return [section for section in found if section]
 
 
-def _figures(runs: dict[str, list[Record]]) -> str:
-    figures = {
-        "Test accuracy": curves(runs, "examples", "test_accuracy"),
-        "Train loss": curves(runs, "examples", "train_loss", log=True),
-        "Spread of the workers": curves(runs, "round", "spread", log=True),
-        "Communication": bars(runs, "bytes_per_step"),
-    }
-    zero = [
-        name for name, records in runs.items() if not any(r.spread for r in records)
-    ]
-    note = f"Zero throughout: {html.escape(', '.join(zero))}." if zero else ""
-    notes = {"Spread of the workers": note}
-    return "".join(
-        f"<figure><h2>{name}</h2>{svg}<figcaption>{notes.get(name, '')}</figcaption>"
-        "</figure>"
-        for name, svg in figures.items()
-    )
-
-
-def _options(runs: dict[str, Run]) -> str:
-    names = dict.fromkeys(name for run in runs.values() for name in run.config)
-    rows = [
-        [html.escape(name)]
-        + [html.escape(str(run.config.get(name, ""))) for run in runs.values()]
-        for name in names
-    ]
-    return _table(["Option", *map(html.escape, runs)], rows, "")
-
-
-def _lead(runs: Iterable[Run]) -> str:
+def _lead(runs: Iterable[Run]) -> list[str]:
     """Says what the runs ran on, each different answer once."""
     facts = {}
     for run in runs:
         packages = ", ".join(f"{name} {x}" for name, x in run.versions.items())
         commit = f"commit {run.commit or 'unknown'}"
         facts |= dict.fromkeys([run.devices, packages, commit])
-    return " · ".join(html.escape(fact) for fact in facts)
+    return list(facts)
 
 
-def _name(i: int, name: str) -> str:
-    return key(i) + html.escape(name)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> str:
-    head = "".join(f'<th scope="col">{x}</th>' for x in heads)
-    body = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{x}</td>" for x in rest)}</tr>'
-        for first, *rest in rows
-    )
-    return f'<table class="{kind}"><thead><tr>{head}</tr></thead>{body}</table>'
+def _listed(sources: Sequence[pathlib.Path]) -> str:
+    return ", ".join(map(str, sources)) or "none"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", type=pathlib.Path, nargs="+", help="files of records")
+    parser.add_argument(
+        "sources", type=pathlib.Path, nargs="+", help="files of records, or directories"
+    )
     parser.add_argument("--out", type=pathlib.Path, required=True, help="page to write")
+    parser.add_argument("--title", default="Training runs", help="of the page")
+    parser.add_argument(
+        "--figures", type=pathlib.Path, help="directory; by default beside the page"
+    )
     args = parser.parse_args()
-    write_report(args.out, args.files)
+    figures = args.figures or args.out.with_name("figures")
+    try:
+        write_report(args.out, args.sources, args.title, figures)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
     print(args.out)
 
 

@@ -7,18 +7,26 @@ Answer:  both accuracy tables of the paper, with the paper's numbers beside them
 """
 
 import argparse
+import collections
 import itertools
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from experiments.paper import ACCURACY, NAMES, SYNC_PERIODS, SYNC_SGD
+from experiments.paper import ACCURACY, SYNC_PERIODS, SYNC_SGD
 from experiments.presets import NON_IID
+from experiments.reporting.accuracy import accuracy_of
+from experiments.reporting.cases import Case, Group, Seeds, groups
+from experiments.reporting.markdown import to_markdown
+from experiments.reporting.sections import Section, Table
 from experiments.sweep import preset_of, run_sweep, sweep_parser
 from olsgd_jax import Config, Run
 
 DATA = ("iid", "non_iid")
 STRATEGIES = ("cocod_sgd", "easgd", "overlap_local_sgd")
 DELAYED = ("cocod_sgd", "overlap_local_sgd")
+MEANING = (
+    "Test accuracy in percent after the last round: mean [least, most] over seeds, in "
+    "parentheses the paper's, for ResNet-18, 16 workers and 300 epochs."
+)
 
 
 def cells(sync_periods: Sequence[int]) -> list[tuple[str, str, int]]:
@@ -49,43 +57,65 @@ def runs(args: argparse.Namespace) -> dict[str, Config]:
     return configs
 
 
-def table(data: str, runs: dict[str, Run], sync_periods: Sequence[int]) -> str:
-    """Writes one of the two tables as Markdown."""
-    lines = ["| | " + " | ".join(f"τ = {tau}" for tau in sync_periods) + " |"]
-    lines.append("| --- |" + " --- |" * len(sync_periods))
-    for strategy in STRATEGIES:
-        row = [
-            f"{cell(runs, data, strategy, tau)} ({_paper(data, strategy, tau)})"
+def section(runs: Iterable[Run]) -> Section | None:
+    """Makes both tables of the runs that the paper has in its own."""
+    tables = []
+    for group in groups(runs):
+        cases = _cases_of_tables(group)
+        if any(case.strategy in STRATEGIES for case in cases):
+            title = f"{group.title}: {group.setting}"
+            tables.append(table(title, group.data, cases))
+    return Section("Accuracy", MEANING, tables) if tables else None
+
+
+def table(title: str, data: str, cases: Mapping[Case, Seeds]) -> Table:
+    """Makes one of the two tables."""
+    sync = [case for case in cases if case.strategy == "sync_sgd"]
+    others = sorted(
+        (case for case in cases if case not in sync),
+        key=lambda case: (STRATEGIES.index(case.strategy), case.sync_period),
+    )
+    sync_periods = sorted({case.sync_period for case in others})
+    rows = [
+        [case.name]
+        + [
+            f"{_ours(cases, case, tau)} ({_paper(data, case.strategy, tau)})"
             for tau in sync_periods
         ]
-        lines.append(f"| {NAMES[strategy]} | {' | '.join(row)} |")
-    sync = cell(runs, data, "sync_sgd", max(sync_periods))
-    lines += ["", f"{NAMES['sync_sgd']}: {sync} ({SYNC_SGD[data]})."]
-    return "\n".join(lines)
-
-
-def cell(runs: dict[str, Run], data: str, strategy: str, tau: int) -> str:
-    """Writes the accuracy of all seeds: their mean, and from where to where."""
-    prefix = f"{data}-{strategy}-{tau}-"
-    seeds = [run for name, run in runs.items() if name.startswith(prefix)]
-    return accuracy_of(seeds)
-
-
-def accuracy_of(seeds: Iterable[Run]) -> str:
-    """Writes the last accuracy of runs that differ in their seed, in percent."""
-    seeds = list(seeds)
-    finished = [
-        100 * run.records[-1].test_accuracy
-        for run in seeds
-        if run.outcome == "finished"
+        for case in {case.name: case for case in others}.values()
     ]
-    diverged = len(seeds) - len(finished)
-    if not finished:
-        return "diverged" if diverged else "—"
-    text = f"{statistics.mean(finished):.2f}"
-    if len(finished) > 1:
-        text += f" [{min(finished):.2f}, {max(finished):.2f}]"
-    return text + (f", {diverged} of {len(seeds)} diverged" if diverged else "")
+    note = ". ".join(
+        f"{case.name}: {accuracy_of(cases[case].values())} ({SYNC_SGD[data]})"
+        for case in sync
+    )
+    heads = ["Strategy", *(f"τ = {tau}" for tau in sync_periods)]
+    return Table(heads, rows, title, note)
+
+
+def _cases_of_tables(group: Group) -> dict[Case, Seeds]:
+    """Takes what the paper has too, and sync periods that two strategies have."""
+    tuned = [
+        case
+        for case in group.cases
+        if case.strategy in (*STRATEGIES, "sync_sgd") and case.is_tuned
+    ]
+    num = collections.Counter(case.sync_period for case in tuned)
+    return {
+        case: group.cases[case]
+        for case in tuned
+        if case.sync_period in SYNC_PERIODS or num[case.sync_period] > 1
+    }
+
+
+def _ours(cases: Mapping[Case, Seeds], like: Case, tau: int) -> str:
+    """Writes the accuracy of a strategy at a sync period."""
+    seeds = [
+        run
+        for case, runs in cases.items()
+        if case.name == like.name and case.sync_period == tau
+        for run in runs.values()
+    ]
+    return accuracy_of(seeds)
 
 
 def _paper(data: str, strategy: str, tau: int) -> str:
@@ -97,14 +127,7 @@ def _paper(data: str, strategy: str, tau: int) -> str:
 
 def write_tables(args: argparse.Namespace, runs: dict[str, Run]) -> str:
     """Writes both tables to a file, and returns what is in it."""
-    titles = {"iid": "IID data", "non_iid": "Non-IID data"}
-    parts = [
-        "Test accuracy in percent after the last round: mean [least, most] over seeds, "
-        "in parentheses the paper's, for ResNet-18 and 300 epochs."
-    ]
-    for data, title in titles.items():
-        parts += [f"## {title}", table(data, runs, args.sync_periods)]
-    text = "\n\n".join(parts) + "\n"
+    text = to_markdown(filter(None, [section(runs.values())]))
     (args.out / "tables.md").write_text(text, encoding="utf-8")
     return text
 

@@ -11,15 +11,29 @@ what the local steps of its round do not cover.
 """
 
 import argparse
+import statistics
+from collections.abc import Iterable, Mapping
 
-from experiments.paper import NAMES
+from experiments.reporting.accuracy import (
+    accuracy_of,
+    last_accuracies,
+    said_of_diverged,
+)
+from experiments.reporting.cases import Case, Seeds, groups
+from experiments.reporting.figures import Line, draw_lines
+from experiments.reporting.markdown import to_markdown
+from experiments.reporting.relative_time import MEAN_COST, relative_time
+from experiments.reporting.sections import Picture, Section, Table
 from experiments.sweep import preset_of, run_sweep, sweep_parser
-from experiments.tables import accuracy_of
 from olsgd_jax import Config, Run
-from olsgd_jax.build import build_strategy
 
 SYNC_PERIODS, RANKS = (1, 2, 4, 8, 24), (1, 2, 4, 8)
-MEAN_COST = 0.346  # local steps: the paper's ratio of communication to computation
+STRATEGIES = ("overlap_local_sgd", "local_sgd", "powersgd", "sync_sgd")
+MEANING = (
+    "Test error over modelled time, which is counted in that of the local steps alone: "
+    "one mean of a model costs {:g} of a local step, and a delayed one what the local "
+    "steps of its round do not cover. Accuracy in percent: mean [least, most] of seeds."
+)
 
 
 def runs(args: argparse.Namespace) -> dict[str, Config]:
@@ -37,40 +51,75 @@ def runs(args: argparse.Namespace) -> dict[str, Config]:
     return configs
 
 
-def relative_time(run: Run, mean_cost: float) -> float:
-    """Gives the time of a run in that of its local steps alone.
+def section(runs: Iterable[Run], mean_cost: float = MEAN_COST) -> Section | None:
+    """Shows error and time of strategies, where there are two of them to compare."""
+    tables, pictures = [], []
+    for group in groups(runs):
+        cases = {
+            case: seeds
+            for case, seeds in group.cases.items()
+            if case.strategy in STRATEGIES
+            and (case.strategy == "powersgd" or case.is_tuned)
+            and all(run.facts for run in seeds.values())
+        }
+        if len({case.strategy for case in cases}) > 1:
+            ordered = dict(sorted(cases.items(), key=_order))
+            title = f"{group.title}: {group.setting}"
+            tables.append(_table(title, ordered, mean_cost))
+            pictures.append(_picture(group.title, ordered, mean_cost))
+    meaning = MEANING.format(mean_cost)
+    return Section("Trade-off", meaning, tables, pictures) if tables else None
 
-    Args:
-      run: with the facts of its config.
-      mean_cost: of one mean of a whole model, in local steps.
-    """
-    if run.facts is None:
-        raise ValueError("run must have facts, got None; train it with a newer version")
-    config = Config(**run.config)
-    strategy = build_strategy(config, lambda step: 1.0)
-    models_per_round = run.facts["bytes_per_round"] / (4 * run.facts["num_parameters"])
-    cost = mean_cost * models_per_round / config.sync_period  # per local step
-    return 1 + (max(0.0, cost - 1) if strategy.mean_of == "start" else cost)
+
+def _order(item: tuple[Case, Seeds]) -> tuple[int, int, int | float]:
+    case, _ = item
+    return STRATEGIES.index(case.strategy), case.sync_period, _rank(case) or 0
+
+
+def _rank(case: Case) -> int | float | None:
+    return dict(case.args).get("rank")
+
+
+def _time(seeds: Seeds, mean_cost: float) -> float:
+    return relative_time(next(iter(seeds.values())), mean_cost)
+
+
+def _table(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Table:
+    rows = [
+        [
+            f"{case.name}, rank {_rank(case)}" if _rank(case) else case.name,
+            str(case.sync_period),
+            f"{_time(seeds, mean_cost):.3f}",
+            accuracy_of(seeds.values()),
+        ]
+        for case, seeds in cases.items()
+    ]
+    return Table(["Strategy", "τ", "Time", "Accuracy"], rows, title)
+
+
+def _picture(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Picture:
+    """Draws the error over time, a line for every strategy."""
+    points: dict[tuple[str, int], list[tuple[float, float, str]]] = {}
+    for case, seeds in cases.items():
+        accuracies = last_accuracies(seeds.values())
+        if not accuracies:
+            continue
+        unit = {"powersgd": ", rank", "sync_sgd": ""}.get(case.strategy, ", τ")
+        label = str(_rank(case) or case.sync_period) if unit else ""
+        error = 1 - statistics.mean(accuracies)
+        own = points.setdefault((case.name + unit, case.look), [])
+        own.append((_time(seeds, mean_cost), error, label))
+    lines = {}
+    for (name, look), own in points.items():
+        x, y, labels = zip(*own, strict=True)
+        lines[name] = Line(x, y, look, labels, marked=True)
+    figure = draw_lines(lines, "time, in that of the local steps", "test error")
+    return Picture(title, figure, said_of_diverged(cases))
 
 
 def write_table(args: argparse.Namespace, runs: dict[str, Run]) -> str:
     """Writes accuracy and time of every run to a file, and returns what is in it."""
-    lines = [
-        "Time in that of the local steps alone, where one mean of a model costs "
-        f"{args.mean_cost:g} of a local step; test accuracy in percent.",
-        "",
-        "| strategy | τ | rank | time | accuracy |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for run in runs.values():
-        config = Config(**run.config)
-        rank = (config.strategy_args or {}).get("rank", "—")
-        every_step = config.strategy in ("sync_sgd", "powersgd")
-        tau = 1 if every_step else config.sync_period
-        time, accuracy = relative_time(run, args.mean_cost), accuracy_of([run])
-        name = NAMES[config.strategy]
-        lines.append(f"| {name} | {tau} | {rank} | {time:.3f} | {accuracy} |")
-    text = "\n".join(lines) + "\n"
+    text = to_markdown(filter(None, [section(runs.values(), args.mean_cost)]))
     (args.out / "tradeoff.md").write_text(text, encoding="utf-8")
     return text
 

@@ -12,7 +12,9 @@ import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 
-HOSTS = ("olsgd1", "olsgd2")
+HOSTS = (f"olsgd1-{os.getpid()}", f"olsgd2-{os.getpid()}")
+"""Names of this process alone, so that others can make hosts at the same time."""
+
 COORDINATOR = "10.99.0.1:9911"
 
 

@@ -1,6 +1,7 @@
 """Two hosts with a slow link between them, and what the host driver hides of it."""
 
 import subprocess
+import sys
 
 import pytest
 
@@ -26,7 +27,18 @@ def test_hosts_are_there_inside_only_and_gone_after_a_failure():
     with pytest.raises(KeyError):
         fail()
     assert not set(HOSTS) & namespaces()
-    # In the same test, as there can be one pair of hosts at a time.
+
+
+@needs_hosts
+def test_two_processes_can_have_hosts_at_the_same_time():
+    code = "from experiments.two_hosts import two_hosts\nwith two_hosts('1gbit'): pass"
+    with two_hosts("1gbit"):
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        assert set(HOSTS) <= namespaces()
+
+
+@needs_hosts
+def test_a_case_is_measured_on_two_hosts():
     seconds = hiding.run_case("1gbit", sync_period=1, repetitions=2)
     assert all(len(times) == 2 for times in seconds.values())
     assert not set(HOSTS) & namespaces()

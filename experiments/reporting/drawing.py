@@ -1,0 +1,111 @@
+"""How figures look, and how they come into a page or a file of their own.
+
+They are drawn in the light colours of the page. Inside of the page these become names,
+so that a figure follows the page to its dark colours, and takes its font too.
+"""
+
+import io
+import pathlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.typing import RcKeyType
+
+TEXT = "#1c2430"
+COLOURS = ("#0072b2", "#d55e00", "#00825f", "#b14d86", "#9a6b00", "#3b78d8", "#6b6b6b")
+"""The page's --text, and --run-0, --run-1 and so on, where it is light."""
+
+# Line and gap in widths of the line, so that lines differ without their colours too.
+_DASHES = ((1, 0), (4, 1.6), (6, 1.6, 1.2, 1.6), (1.2, 1.6))
+_MARKERS = "osD^vPX"
+_WIDTH = 4.4  # inches
+_COLOURED = ("text.color", "axes.labelcolor", "axes.edgecolor", "grid.color")
+_STYLE: dict[RcKeyType, object] = {
+    **dict.fromkeys((*_COLOURED, "xtick.color", "ytick.color"), TEXT),
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 10,
+    "grid.alpha": 0.15,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.handlelength": 2.6,
+    "lines.markersize": 5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "olsgd_jax",  # the same records give the same page
+    "text.parse_math": False,
+}
+
+
+def colour(look: int) -> str:
+    """Gives the colour of line or bar `look`; they repeat."""
+    return COLOURS[look % len(COLOURS)]
+
+
+def line_style(look: int) -> dict:
+    """Says to matplotlib how line `look` is drawn."""
+    return {"color": colour(look), "dashes": _DASHES[look % len(_DASHES)]}
+
+
+def marker(look: int) -> str:
+    """Gives the mark of the points of line `look`."""
+    return _MARKERS[look % len(_MARKERS)]
+
+
+@contextmanager
+def drawn(height: float) -> Iterator[tuple[Figure, Axes]]:
+    """Makes a figure to draw in, `height` inches high."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        yield figure, figure.subplots()
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Names the lines below the axes, on paper added for it."""
+    handles, names = axes.get_legend_handles_labels()
+    if not names:
+        return
+    # As many columns as fit, by a generous width of letters.
+    letters = max(map(len, names)) + 7
+    columns = min(len(names), max(1, int(62 // letters)))
+    rows = -(-len(names) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.1 + 0.18 * rows)
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=columns, columnspacing=1.2
+    )
+
+
+def to_svg(figure: Figure, description: str) -> str:
+    """Renders a figure as an element for a page.
+
+    Args:
+      figure: made by `drawn`.
+      description: for those who do not see it, already escaped.
+    """
+    file = io.StringIO()
+    _save(figure, file, "svg", transparent=True)
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    # Names of groups would repeat from figure to figure; nothing refers to them.
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = svg.replace(TEXT, "currentColor")
+    for i, value in enumerate(COLOURS):
+        svg = svg.replace(value, f"var(--run-{i})")
+    return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
+
+
+def save(figure: Figure, path: pathlib.Path) -> None:
+    """Writes a figure to path.svg and path.png."""
+    for kind in ("svg", "png"):
+        _save(figure, path.with_name(f"{path.name}.{kind}"), kind, dpi=200)
+
+
+def _save(figure: Figure, file: io.StringIO | pathlib.Path, kind: str, **how) -> None:
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(file, format=kind, metadata=metadata, **how)

@@ -1,0 +1,50 @@
+"""How many examples of each class every worker has."""
+
+from collections.abc import Iterable, Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from experiments.reporting.drawing import colour, drawn
+from experiments.reporting.sections import Picture, Section
+from olsgd_jax import Run
+
+MEANING = "Examples by worker and class, of every partition that a run had."
+
+
+def section(runs: Iterable[Run]) -> Section | None:
+    """Shows every partition once, with the seeds that have it."""
+    seeds: dict[tuple, set[int]] = {}
+    for run in runs:
+        if run.facts:
+            config = run.config
+            what = (config["dataset"], config["partition"], len(run.facts["histogram"]))
+            counts = tuple(map(tuple, run.facts["histogram"]))
+            seeds.setdefault((what, counts), set()).add(config["seed"])
+    pictures = []
+    ordered = sorted(seeds.items(), key=lambda x: (x[0][0], min(x[1])))
+    for ((dataset, partition, num_workers), counts), own in ordered:
+        which = ", ".join(map(str, sorted(own)))
+        title = f"{dataset}, {partition}, {num_workers} workers, seed {which}"
+        pictures.append(Picture(title, draw_counts(counts)))
+    return Section("Partitions", MEANING, pictures=pictures) if pictures else None
+
+
+def draw_counts(counts: Sequence[Sequence[int]]) -> Figure:
+    """Draws a table of counts, each in a cell as dark as its part of the row."""
+    with drawn(0.7 + 0.2 * len(counts)) as (figure, axes):
+        for i, row in enumerate(counts):
+            for j, count in enumerate(row):
+                corner = (j - 0.5, i - 0.5)
+                # Never so dark that the number in it cannot be read.
+                shade = {"facecolor": colour(0), "alpha": 0.7 * count / sum(row)}
+                axes.add_patch(Rectangle(corner, 1, 1, linewidth=0, **shade))
+                axes.text(j, i, f"{count}", ha="center", va="center", size=8.5)
+        axes.set(xlim=(-0.5, len(counts[0]) - 0.5), ylim=(len(counts) - 0.5, -0.5))
+        axes.set(xlabel="class", ylabel="worker")
+        axes.set_xticks(range(len(counts[0])))
+        axes.set_yticks(range(len(counts)))
+        axes.tick_params(length=0)
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        return figure

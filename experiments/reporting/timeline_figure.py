@@ -1,0 +1,89 @@
+"""What `timeline` measured, in lanes like those of the paper's pipeline."""
+
+import json
+import pathlib
+import statistics
+from collections.abc import Iterable, Sequence
+
+from matplotlib.figure import Figure
+
+from experiments.paper import NAMES
+from experiments.reporting.drawing import colour, drawn, legend
+from experiments.reporting.sections import Picture, Section, Table
+
+TIMELINE = "timeline.json"
+"""What a file of measured times is called."""
+
+MEANING = (
+    "Measured in two processes with a slow link between them: medians over workers and "
+    "rounds, in milliseconds. A mean is timed from its call to its result, so a worker "
+    "that comes early waits in it. Both figures have the same scale."
+)
+LANES = {"local steps": 0, "mean": 1, "mix": 0}
+"""Parts of a round, each in the lane of what a worker computes (0) or sends (1)."""
+
+Span = dict  # worker, round, part, and its start and end in seconds
+
+
+def section(files: Iterable[pathlib.Path]) -> Section | None:
+    """Shows what was measured, each strategy in a figure of the same scale."""
+    tables, pictures = [], []
+    for file in files:
+        measured = json.loads(file.read_text(encoding="utf-8"))
+        title = (
+            f"{measured['link']} link, τ = {measured['sync_period']}, "
+            f"{measured['num_parameters']:,} parameters, {measured['machine']}"
+        )
+        strategies: dict[str, list[Span]] = measured["spans"]
+        heads = [x.capitalize() for x in (*LANES, "round")]
+        rows = [_row(name, spans) for name, spans in strategies.items()]
+        tables.append(Table(["Strategy", *heads], rows, title))
+        until = max(x["end"] for spans in strategies.values() for x in spans)
+        for name, spans in strategies.items():
+            pictures.append(Picture(NAMES[name], draw_lanes(spans, until)))
+    return Section("Timeline", MEANING, tables, pictures) if tables else None
+
+
+def round_lengths(spans: Sequence[Span]) -> list[float]:
+    """Gives the time from the first start to the last end of every worker's rounds."""
+    rounds: dict[tuple[int, int], list[Span]] = {}
+    for span in spans:
+        rounds.setdefault((span["worker"], span["round"]), []).append(span)
+    return [
+        max(span["end"] for span in own) - min(span["start"] for span in own)
+        for own in rounds.values()
+    ]
+
+
+def draw_lanes(spans: Sequence[Span], until: float) -> Figure:
+    """Draws what every worker computed and sent, on an axis that ends at `until`."""
+    num_workers = 1 + max(span["worker"] for span in spans)
+    kinds = ("computes", "sends")
+    lanes = [f"worker {i} {kind}" for i in range(num_workers) for kind in kinds]
+    with drawn(0.6 + 0.32 * len(lanes)) as (figure, axes):
+        for look, (part, lane) in enumerate(LANES.items()):
+            own = [span for span in spans if span["part"] == part]
+            axes.barh(
+                [2 * span["worker"] + lane for span in own],
+                [span["end"] - span["start"] for span in own],
+                left=[span["start"] for span in own],
+                height=0.62,
+                color=colour(look),
+                label=part,
+            )
+        axes.set(xlim=(0, until), ylim=(len(lanes) - 0.5, -0.5), xlabel="seconds")
+        axes.set_yticks(range(len(lanes)), labels=lanes)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        legend(figure, axes)
+        return figure
+
+
+def _row(name: str, spans: Sequence[Span]) -> list[str]:
+    """Writes the medians of a strategy over workers and rounds."""
+    lengths = [
+        [span["end"] - span["start"] for span in spans if span["part"] == part]
+        for part in LANES
+    ]
+    medians = [statistics.median(x) for x in [*lengths, round_lengths(spans)]]
+    return [NAMES[name], *(f"{1e3 * x:.0f}" for x in medians)]

@@ -1,0 +1,112 @@
+"""Question: what do two workers compute and send when, in a round?
+
+Run:     python -m experiments.timeline --out results/cpu
+Cost:    20 seconds (2 CPU cores)
+Answer:  Local SGD computes, then sends: 512 to 557 ms of local steps and 357 to 368 ms
+         of mean make rounds of 873 to 924 ms. Overlap Local-SGD does both at once: 520
+         to 615 ms beside 367 to 372 ms make rounds of 531 to 626 ms (medians of 4
+         rounds of both workers, of three measurements; 200 Mbit/s, τ = 32). The times
+         are written to timeline.json in --out; `report` draws them.
+
+Two processes, each a host of its own with a shaped link between them (needs root). A
+round is the three programs that the host driver runs: with Overlap Local-SGD the mean
+of the models it began with runs on a second thread, beside the local steps; Local SGD
+runs one program after the other. Both processes read the machine's one clock. The time
+of a mean is from its call to its result, so a worker that comes early waits in it.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import sys
+import tempfile
+
+import jax
+
+from experiments.hiding import DEPTH, WIDTH
+from experiments.reporting.timeline_figure import TIMELINE
+from experiments.timed_rounds import Spans, measure
+from experiments.two_hosts import run_on_both, two_hosts, why_not
+from olsgd_jax import local_sgd, overlap_local_sgd
+from olsgd_jax.provenance import commit, versions
+
+STRATEGIES = {
+    "local_sgd": local_sgd(),
+    "overlap_local_sgd": overlap_local_sgd(0.6, 0.7),
+}
+
+
+def run_hosts(rate: str, sync_period: int, num_rounds: int) -> dict:
+    """Measures every strategy, in two processes on two hosts.
+
+    Returns:
+      What is measured and of what; times in seconds from the first round's start.
+    """
+    with tempfile.TemporaryDirectory() as directory, two_hosts(rate):
+        command = [sys.executable, "-m", "experiments.timeline", "--measure"]
+        command += [str(sync_period), str(num_rounds), directory]
+        run_on_both(command, timeout=1200)
+        files = [pathlib.Path(directory) / f"{process}.json" for process in range(2)]
+        workers = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return {
+        "link": rate,
+        "sync_period": sync_period,
+        "num_parameters": DEPTH * WIDTH**2,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "versions": versions(),
+        "commit": commit(),
+        "spans": {name: _together([x[name] for x in workers]) for name in STRATEGIES},
+    }
+
+
+def _together(workers: list[Spans]) -> list[dict[str, int | str | float]]:
+    first = min(start for spans in workers for _, _, start, _ in spans)
+    return [
+        {
+            "worker": worker,
+            "round": number,
+            "part": part,
+            "start": start - first,
+            "end": end - first,
+        }
+        for worker, spans in enumerate(workers)
+        for number, part, start, end in spans
+    ]
+
+
+def run_process(sync_period: int, num_rounds: int, directory: pathlib.Path) -> None:
+    """Takes part in one measurement, as `two_hosts.run_on_both` starts it."""
+    jax.config.update("jax_platforms", "cpu")
+    process = os.environ["PROCESS"]
+    jax.distributed.initialize(os.environ["COORDINATOR"], 2, int(process))
+    spans = {x: measure(STRATEGIES[x], sync_period, num_rounds) for x in STRATEGIES}
+    (directory / f"{process}.json").write_text(json.dumps(spans), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=pathlib.Path("out"), help="directory"
+    )
+    parser.add_argument("--link", default="200mbit", help="rate of the link, each way")
+    parser.add_argument("--sync-period", type=int, default=32, help="τ")
+    parser.add_argument("--rounds", type=int, default=4, help="that are noted")
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        sync_period, num_rounds, directory = args.measure
+        return run_process(int(sync_period), int(num_rounds), pathlib.Path(directory))
+    if reason := why_not():
+        parser.error(reason)
+    measured = run_hosts(args.link, args.sync_period, args.rounds)
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / TIMELINE).write_text(json.dumps(measured) + "\n", encoding="utf-8")
+    print(args.out / TIMELINE)
+
+
+if __name__ == "__main__":
+    main()

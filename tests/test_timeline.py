@@ -1,0 +1,113 @@
+"""When parts of a round begin and end, measured and drawn."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from experiments import report, timeline
+from experiments.reporting import timeline_figure
+from experiments.reporting.page import to_page
+from experiments.two_hosts import why_not
+from tests.pages import bars_of, relative, run_of, table_after
+
+REASON = why_not()
+
+
+def spans_of(*parts):
+    return [
+        dict(zip(("worker", "round", "part", "start", "end"), part, strict=True))
+        for part in parts
+    ]
+
+
+MEASURED = {
+    "link": "<1gbit>",
+    "sync_period": 2,
+    "num_parameters": 1000,
+    "machine": "some",
+    "spans": {
+        "local_sgd": spans_of(
+            (0, 0, "local steps", 0.0, 1.0),
+            (0, 0, "mean", 1.0, 1.5),
+            (0, 0, "mix", 1.5, 2.0),
+            (1, 0, "local steps", 0.25, 1.0),
+            (1, 0, "mean", 1.0, 1.5),
+            (1, 0, "mix", 1.5, 4.0),
+        ),
+        "overlap_local_sgd": spans_of(
+            (0, 0, "local steps", 0.0, 1.0),
+            (0, 0, "mean", 0.0, 0.5),
+            (0, 0, "mix", 1.0, 1.5),
+        ),
+    },
+}
+
+
+@pytest.fixture
+def page(tmp_path):
+    file = tmp_path / timeline_figure.TIMELINE
+    file.write_text(json.dumps(MEASURED))
+    runs = {"run": run_of("slowmo", 2, 0.5)}
+    return to_page("", [], report.make_sections(runs, [file]))
+
+
+def test_lanes_are_true_to_scale(page):
+    steps, means, mixes = (bars_of(page, "Local SGD", look) for look in range(3))
+    # 0.0, 1.0, 1.5 and 2.0 seconds of worker 0
+    edges = [*steps[0, :2], means[0, 1], mixes[0, 1]]
+    np.testing.assert_allclose(relative(edges), [0, 0.5, 0.75, 1], atol=1e-4)
+    # From the top: worker 0 computes, worker 0 sends, worker 1 computes.
+    assert steps[0, 2] == mixes[0, 2] < means[0, 2] < steps[1, 2] < means[1, 2]
+    np.testing.assert_allclose(np.ptp(steps[1, :2]), 0.75 * np.ptp(steps[0, :2]), 1e-3)
+
+
+def test_both_figures_have_the_same_scale(page):
+    names = ("Local SGD", "Overlap Local-SGD")
+    one, other = (np.ptp(bars_of(page, name, 0)[0, :2]) for name in names)
+    assert one == pytest.approx(other, rel=0.01)  # names of lanes are the same
+
+
+def test_a_row_has_medians_over_workers_and_rounds(page):
+    rows = table_after(page, "&lt;1gbit&gt; link, τ = 2, 1,000 parameters, some")
+    assert rows == [
+        ["Local SGD", "875", "500", "1500", "2875"],  # rounds of 2.0 and 3.75 s
+        ["Overlap Local-SGD", "1000", "500", "500", "1500"],
+    ]
+
+
+def test_a_timeline_is_found_beside_records(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / timeline_figure.TIMELINE).write_text("{}")
+    (tmp_path / "in" / "run.jsonl").write_text("")
+    assert list(report.find_files([tmp_path / "in"])) == ["run", "timeline"]
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_rounds_on_two_hosts_are_measured(tmp_path, monkeypatch):
+    options = ["--link", "1gbit", "--sync-period", "1", "--rounds", "2"]
+    monkeypatch.setattr(sys, "argv", ["timeline", *options, "--out", str(tmp_path)])
+    timeline.main()
+    measured = json.loads((tmp_path / timeline_figure.TIMELINE).read_text())
+    for spans in measured["spans"].values():
+        found = {(span["worker"], span["round"], span["part"]) for span in spans}
+        assert len(found) == len(spans) == 2 * 2 * 3
+        assert min(span["start"] for span in spans) == 0
+    for worker, number in np.ndindex(2, 2):
+        steps, mean, mix = (
+            {
+                name: (span["start"], span["end"])
+                for name, spans in measured["spans"].items()
+                for span in spans
+                if (span["worker"], span["round"]) == (worker, number)
+                and span["part"] == part
+            }
+            for part in timeline_figure.LANES
+        )
+        # Local SGD sends what its steps made; the other starts both at once.
+        assert steps["local_sgd"][1] <= mean["local_sgd"][0]
+        assert mean["local_sgd"][1] <= mix["local_sgd"][0]
+        overlap = "overlap_local_sgd"
+        assert mean[overlap][0] < steps[overlap][1]
+        assert max(mean[overlap][1], steps[overlap][1]) <= mix[overlap][0]
