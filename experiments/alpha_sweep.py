@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from experiments.reporting.accuracy import accuracy_of, last_accuracies
 from experiments.reporting.cases import Group, Seeds, groups
 from experiments.reporting.figures import Line, draw_lines
-from experiments.reporting.markdown import to_markdown
 from experiments.reporting.sections import Picture, Section, Table
 from experiments.sweep import preset_of, run_sweep, sweep_parser
 from olsgd_jax import Config, Run
@@ -97,22 +96,12 @@ def _figure(lines: Mapping[str, Mapping[float, list[Run]]]) -> Figure:
     return draw_lines(drawn, "pullback α", "test accuracy")
 
 
-def write_table(args: argparse.Namespace, runs: dict[str, Run]) -> str:
-    """Writes the accuracies to a file, and returns what is in it."""
-    text = to_markdown(filter(None, [section(runs.values())]))
-    (args.out / "alpha_sweep.md").write_text(text, encoding="utf-8")
-    return text
-
-
 def main() -> None:
-    parser = sweep_parser(__doc__, "out/alpha_sweep")
+    parser = sweep_parser(__doc__, "out/alpha_sweep", SYNC_PERIODS)
     parser.add_argument(
         "--pullbacks", type=float, nargs="+", default=PULLBACKS, help="α"
     )
-    parser.add_argument(
-        "--sync-periods", type=int, nargs="+", default=SYNC_PERIODS, help="τ"
-    )
-    run_sweep(parser, runs, write_table)
+    run_sweep(parser, runs, lambda args, runs: section(runs), "alpha_sweep.md")
 
 
 if __name__ == "__main__":

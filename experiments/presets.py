@@ -14,9 +14,10 @@
     accuracy of       the consensus      worker 0              the consensus
 
 `paper` is the text, `as_coded` the code that its authors published. All have 16 workers
-and a base rate of 0.1, which the warm-up of the reference they give multiplies by the
-number of workers. At τ = 1 Overlap Local-SGD has a pullback of 0.5 and a base rate of
-0.15. Not followed: the code's last batch of an epoch, which is smaller than the others.
+and a base rate of 0.1, which the warm-up of the reference they give multiplies by
+workers x batch size / 128. At τ = 1 Overlap Local-SGD has a pullback of 0.5 and a base
+rate of 0.15. Not followed: the code's last batch of an epoch, which is smaller than the
+others.
 """
 
 import math

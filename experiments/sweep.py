@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import jax
 from rich.console import Console
@@ -12,6 +12,8 @@ from rich.markdown import Markdown
 from experiments.options import add_config_options, config_options
 from experiments.presets import PRESETS, preset
 from experiments.progress import make_progress, shown
+from experiments.reporting.markdown import to_markdown
+from experiments.reporting.sections import Section
 from olsgd_jax import Config, Run, describe, read_records, train, write_records
 from olsgd_jax.build import build
 from olsgd_jax.types import Option
@@ -77,13 +79,17 @@ def _options(config: Config) -> dict[str, Option]:
 
 
 def sweep_parser(
-    description: str | None, out: str, without: Sequence[str] = ()
+    description: str | None,
+    out: str,
+    sync_periods: Sequence[int],
+    without: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
     """Makes a command line with the options that all sweeps have.
 
     Args:
       description: what the sweep is for.
       out: the directory where runs are kept by default.
+      sync_periods: τ of its runs by default.
       without: options of a config that the sweep itself decides on, beside strategy
         and sync period.
     """
@@ -97,6 +103,9 @@ def sweep_parser(
         "--preset", choices=tuple(PRESETS), default="cpu", help="options to begin with"
     )
     parser.add_argument("--epochs", type=float, help="by default those of the preset")
+    parser.add_argument(
+        "--sync-periods", type=int, nargs="+", default=sync_periods, help="τ"
+    )
     decided = ("strategy", "strategy_args", "sync_period", *without)
     add_config_options(parser, without=decided)
     return parser
@@ -118,14 +127,16 @@ def preset_of(
 def run_sweep(
     parser: argparse.ArgumentParser,
     runs: Callable[[argparse.Namespace], dict[str, Config]],
-    write: Callable[[argparse.Namespace, dict[str, Run]], str],
+    section: Callable[[argparse.Namespace, Iterable[Run]], Section | None],
+    name: str,
 ) -> None:
     """Does what a command line asks for: trains, and shows what came out.
 
     Args:
       parser: made by `sweep_parser`.
       runs: names all runs.
-      write: writes what came out to a file, and returns it as Markdown.
+      section: makes of the runs what is shown; None where they do not suffice.
+      name: of the file in the sweep's directory that gets the same as Markdown.
     """
     args = parser.parse_args()
     console = Console()
@@ -137,4 +148,6 @@ def run_sweep(
         done = run_all(configs, args.out, console)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    console.print(Markdown(write(args, done)))
+    text = to_markdown(filter(None, [section(args, done.values())]))
+    (args.out / name).write_text(text, encoding="utf-8")
+    console.print(Markdown(text))

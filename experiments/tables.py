@@ -15,7 +15,6 @@ from experiments.paper import ACCURACY, SYNC_PERIODS, SYNC_SGD
 from experiments.presets import NON_IID
 from experiments.reporting.accuracy import accuracy_of
 from experiments.reporting.cases import Case, Group, Seeds, groups
-from experiments.reporting.markdown import to_markdown
 from experiments.reporting.sections import Section, Table
 from experiments.sweep import preset_of, run_sweep, sweep_parser
 from olsgd_jax import Config, Run
@@ -125,21 +124,13 @@ def _paper(data: str, strategy: str, tau: int) -> str:
     return "diverged" if value is None else f"{value:.2f}"
 
 
-def write_tables(args: argparse.Namespace, runs: dict[str, Run]) -> str:
-    """Writes both tables to a file, and returns what is in it."""
-    text = to_markdown(filter(None, [section(runs.values())]))
-    (args.out / "tables.md").write_text(text, encoding="utf-8")
-    return text
-
-
 def main() -> None:
-    parser = sweep_parser(__doc__, "out/tables", without=("partition", "seed"))
+    parser = sweep_parser(
+        __doc__, "out/tables", SYNC_PERIODS, without=("partition", "seed")
+    )
     parser.add_argument("--seeds", type=int, default=3, help="of the most telling runs")
     parser.add_argument("--all-seeds", action="store_true", help="seeds for all cells")
-    parser.add_argument(
-        "--sync-periods", type=int, nargs="+", default=SYNC_PERIODS, help="τ"
-    )
-    run_sweep(parser, runs, write_tables)
+    run_sweep(parser, runs, lambda args, runs: section(runs), "tables.md")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from experiments.reporting.accuracy import (
 )
 from experiments.reporting.cases import Case, Seeds, groups
 from experiments.reporting.figures import Line, draw_lines
-from experiments.reporting.markdown import to_markdown
 from experiments.reporting.relative_time import MEAN_COST, relative_time
 from experiments.reporting.sections import Picture, Section, Table
 from experiments.sweep import preset_of, run_sweep, sweep_parser
@@ -117,25 +116,17 @@ def _picture(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Pictu
     return Picture(title, figure, said_of_diverged(cases))
 
 
-def write_table(args: argparse.Namespace, runs: dict[str, Run]) -> str:
-    """Writes accuracy and time of every run to a file, and returns what is in it."""
-    text = to_markdown(filter(None, [section(runs.values(), args.mean_cost)]))
-    (args.out / "tradeoff.md").write_text(text, encoding="utf-8")
-    return text
-
-
 def main() -> None:
-    parser = sweep_parser(__doc__, "out/tradeoff")
-    parser.add_argument(
-        "--sync-periods", type=int, nargs="+", default=SYNC_PERIODS, help="τ"
-    )
+    parser = sweep_parser(__doc__, "out/tradeoff", SYNC_PERIODS)
     parser.add_argument(
         "--ranks", type=int, nargs="*", default=RANKS, help="of PowerSGD"
     )
     parser.add_argument(
         "--mean-cost", type=float, default=MEAN_COST, help="of a model, in local steps"
     )
-    run_sweep(parser, runs, write_table)
+    run_sweep(
+        parser, runs, lambda args, runs: section(runs, args.mean_cost), "tradeoff.md"
+    )
 
 
 if __name__ == "__main__":

@@ -82,4 +82,4 @@ def test_scripts_explain_themselves(script):
         text=True,
     )
     assert "Question:" in done.stdout
-    assert "local steps in a round" in done.stdout or script != "train"
+    assert "options of the run:" in done.stdout

@@ -54,28 +54,19 @@ def test_every_record_is_in_the_file_before_the_next_is_asked_for(path):
     write_records(path, CONFIG, watched())
 
 
-def test_a_run_that_diverges_leaves_its_records_and_says_so(path):
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(FloatingPointError, "diverged"), (KeyboardInterrupt, None)]
+)
+def test_a_run_that_diverges_or_is_stopped_leaves_its_records(path, error, outcome):
     def failing():
         yield RECORDS[0]
-        raise FloatingPointError
+        raise error
 
-    with pytest.raises(FloatingPointError):
+    with pytest.raises(error):
         write_records(path, CONFIG, failing())
     run = read_records(path)
     assert run.records == RECORDS[:1]
-    assert run.outcome == "diverged"
-
-
-def test_a_run_that_is_stopped_has_no_outcome(path):
-    def stopped():
-        yield RECORDS[0]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_records(path, CONFIG, stopped())
-    run = read_records(path)
-    assert run.records == RECORDS[:1]
-    assert run.outcome is None
+    assert run.outcome == outcome
 
 
 def test_a_run_that_came_to_its_end_says_so(path):
