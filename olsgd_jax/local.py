@@ -56,10 +56,16 @@ class Steps(NamedTuple):
 
 
 LocalSteps = Callable[..., Steps]
+Gradient = Callable[..., Callable]
+"""loss, has_aux -> its value and gradient, like `jax.value_and_grad`."""
 
 
 def make_local_steps(
-    loss: Loss, optimizer: optax.GradientTransformation, strategy: Strategy, mean: Mean
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    mean: Mean,
+    gradient: Gradient = jax.value_and_grad,
 ) -> LocalSteps:
     """Builds the local steps of one round.
 
@@ -68,6 +74,7 @@ def make_local_steps(
       optimizer: any optax optimizer; learning-rate schedules are part of it.
       strategy: how workers communicate.
       mean: averages a tree over workers.
+      gradient: makes the loss's gradient (see `drivers.platforms`).
 
     Returns:
       A function of a worker's state and batches (leading axis: step). It also takes
@@ -75,6 +82,7 @@ def make_local_steps(
       piece k in its place beside step k, with which it shares no data.
     """
     optimizer = optax.with_extra_args_support(optimizer)
+    value_and_grads = gradient(loss, has_aux=True)
 
     def local_steps(
         state: WorkerState, batches: Batch, pieces: ArrayTree = (), send: Mean = mean
@@ -85,7 +93,7 @@ def make_local_steps(
             state, pieces = carry
             step, batch = inputs
             key = jax.random.fold_in(round_key, step)
-            (value, model_state), grads = jax.value_and_grad(loss, has_aux=True)(
+            (value, model_state), grads = value_and_grads(
                 state.params, state.model_state, batch, key
             )
             grads, strategy_state = strategy.reduce_grads(

@@ -13,7 +13,13 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from olsgd_jax.checks import check_choice
-from olsgd_jax.local import LocalSteps, Steps, WorkerState, make_local_steps
+from olsgd_jax.local import (
+    Gradient,
+    LocalSteps,
+    Steps,
+    WorkerState,
+    make_local_steps,
+)
 from olsgd_jax.model_state import averaged_part, mix_model_state
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import ArrayTree, Batch, Loss, Mean, ModelStatePolicy
@@ -60,6 +66,7 @@ def make_round_parts(
     strategy: Strategy,
     model_state_policy: ModelStatePolicy,
     mean: Mean,
+    gradient: Gradient = jax.value_and_grad,
 ) -> RoundParts:
     """Builds the parts of one worker's round; arguments as of `make_worker_round`."""
     check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
@@ -81,7 +88,8 @@ def make_round_parts(
             round=end.round + 1,
         )
 
-    return RoundParts(make_local_steps(loss, optimizer, strategy, mean), models, mix)
+    local_steps = make_local_steps(loss, optimizer, strategy, mean, gradient)
+    return RoundParts(local_steps, models, mix)
 
 
 def make_worker_round(
@@ -91,6 +99,7 @@ def make_worker_round(
     model_state_policy: ModelStatePolicy = "local",
     mean: Mean = worker_mean,
     form: Form = tree_form,
+    gradient: Gradient = jax.value_and_grad,
 ) -> WorkerRound:
     """Builds one worker's part of a round, to be mapped over the workers.
 
@@ -106,6 +115,7 @@ def make_worker_round(
         worker; "averaged" averages them with the models (see `model_state`).
       mean: averages a tree over workers.
       form: of a mean that travels beside the local steps (see `drivers.forms`).
+      gradient: makes the loss's gradient (see `drivers.platforms`).
 
     Returns:
       A function of a worker's state and its batches (leading axis: local step).
@@ -120,7 +130,9 @@ def make_worker_round(
     >>> state.params.tolist(), record.loss.tolist()
     ([3.0, 3.0], [[8.0], [32.0]])
     """
-    parts = make_round_parts(loss, optimizer, strategy, model_state_policy, mean)
+    parts = make_round_parts(
+        loss, optimizer, strategy, model_state_policy, mean, gradient
+    )
 
     def worker_round(start: WorkerState, batches: Batch):
         def local_steps(*args: ArrayTree, **kwargs: Mean) -> Steps:

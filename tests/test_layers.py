@@ -40,7 +40,7 @@ state
 round
 transform
 payload
-drivers.forms drivers.fused
+drivers.convolutions drivers.forms drivers.fused
 drivers.host
 drivers.platforms
 drivers.make_round

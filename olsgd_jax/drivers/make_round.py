@@ -50,8 +50,8 @@ def make_round(
       driver: "fused" for one program, "host" for programs that a second thread
         overlaps. By default "host" for delayed strategies on CPUs of several
         processes, else "fused".
-      platform: form of the mean and compiler options of the fused driver; by default
-        those that overlap on the mesh's devices, see `platform_of`.
+      platform: how the round is compiled; by default so that it overlaps on the
+        mesh's devices, see `platform_of`.
 
     Returns:
       overlap_round(state, batches) -> (state, record). State as `init_state` makes
@@ -75,6 +75,7 @@ def make_round(
         check_delayed("stream must be False", strategy)
     driver = driver or default_driver(mesh, strategy)
     check_choice("driver", driver, get_args(Driver))
+    platform = platform or platform_of(mesh)
 
     def check(state: WorkerState, batches: Batch) -> None:
         check_state(state, batches, optimizer, strategy, sync_period, mesh)
@@ -84,14 +85,23 @@ def make_round(
         if stream:
             raise ValueError("stream must be False under the host driver, got True")
         parts = make_round_parts(
-            loss, optimizer, strategy, model_state_policy, worker_mean
+            loss,
+            optimizer,
+            strategy,
+            model_state_policy,
+            worker_mean,
+            platform.gradient,
         )
         return host(parts, worker_mean, check, mesh, mapping)
 
-    platform = platform or platform_of(mesh)
     form = fragments_form(sync_period, mesh) if stream else platform.form
     worker_round = make_worker_round(
-        loss, optimizer, strategy, model_state_policy, form=form
+        loss,
+        optimizer,
+        strategy,
+        model_state_policy,
+        form=form,
+        gradient=platform.gradient,
     )
     all_workers = on_workers(worker_round, mesh, mapping)
 

@@ -1,9 +1,10 @@
-"""What makes a mean and the local steps overlap on each platform.
+"""What makes a mean and the local steps overlap, and run fast, on each platform.
 
 Compilers differ in what they overlap by themselves. The form of the mean and the
 options here are those for which the scheduled program shows the overlap.
 
-    CPU                nothing overlaps inside of one program
+    CPU                nothing overlaps inside of one program; convolutions inside of a
+                       loop are slow unless they are channels-last
     GPU                one collective may run beside a loop: the mean is one vector
     TPU v5e            one collective of one array is fused into the loop, if asked to:
                        the mean is one vector
@@ -13,9 +14,12 @@ options here are those for which the scheduled program shows the overlap.
 
 from typing import NamedTuple
 
+import jax
 from jax.sharding import Mesh
 
+from olsgd_jax.drivers.convolutions import channels_last_gradient
 from olsgd_jax.drivers.forms import flat_form
+from olsgd_jax.local import Gradient
 from olsgd_jax.mesh import worker_devices
 from olsgd_jax.round import Form, tree_form
 from olsgd_jax.strategies.base import Strategy
@@ -44,10 +48,11 @@ SPARSE_CORES = {
 
 
 class Platform(NamedTuple):
-    """How a delayed mean is compiled on one kind of device."""
+    """How a round is compiled on one kind of device."""
 
-    form: Form
-    compiler_options: dict[str, str | bool | int]
+    form: Form  # of a delayed mean, under the fused driver
+    compiler_options: dict[str, str | bool | int]  # of the fused driver
+    gradient: Gradient = jax.value_and_grad  # of the loss
 
 
 def platform_of(mesh: Mesh | None) -> Platform:
@@ -57,12 +62,13 @@ def platform_of(mesh: Mesh | None) -> Platform:
     >>> platform_of(None).compiler_options
     {}
     """
-    if mesh is None:
-        return Platform(tree_form, {})
-    device = mesh.devices.flat[0]
+    device = jax.local_devices()[0] if mesh is None else mesh.devices.flat[0]
     if device.platform == "cpu":
         # A sum across processes depends on an element's place: send as `host` does.
-        return Platform(flat_form(mesh) if _has_network(mesh) else tree_form, {})
+        form = flat_form(mesh) if _has_network(mesh) else tree_form
+        return Platform(form, {}, channels_last_gradient)
+    if mesh is None:
+        return Platform(tree_form, {})
     if device.platform != "tpu":
         several = {} if worker_devices(mesh) == 1 else MANY_COLLECTIVES
         return Platform(flat_form(mesh), {**SCHEDULE_FOR_OVERLAP, **several})
@@ -85,5 +91,6 @@ def default_driver(mesh: Mesh | None, strategy: Strategy) -> Driver:
     return "host" if is_cpu and _has_network(mesh) else "fused"
 
 
-def _has_network(mesh: Mesh) -> bool:
-    return len({device.process_index for device in mesh.devices.flat}) > 1
+def _has_network(mesh: Mesh | None) -> bool:
+    devices = [] if mesh is None else mesh.devices.flat
+    return len({device.process_index for device in devices}) > 1
