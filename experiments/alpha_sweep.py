@@ -1,8 +1,8 @@
 """Question: how far should a mix pull workers to the anchor?
 
-Run:     python -m experiments.alpha_sweep --preset cpu --out out/alpha_sweep
+Run:     python -m experiments.alpha_sweep --preset cpu
 Cost:    hours at the scale of 2 CPU cores; stopped, it goes on where it was
-Answer:  a table of accuracies in out/alpha_sweep/alpha_sweep.md, over the pullback α
+Answer:  a table of accuracies in out/sweeps/alpha_sweep.md, over the pullback α
          and the sync period τ; the paper found α = 0.6 best for every τ from 2 on
 """
 
@@ -28,17 +28,17 @@ MEANING = (
 )
 
 
-def runs(args: argparse.Namespace) -> dict[str, Config]:
-    """Names all runs of the table."""
-    return {
-        f"{pullback:g}-{tau}": preset_of(
+def runs(args: argparse.Namespace) -> list[Config]:
+    """Lists all runs of the table."""
+    return [
+        preset_of(
             args,
             "overlap_local_sgd",
             tau,
             strategy_args={"pullback": pullback, "anchor_momentum": MOMENTUM},
         )
         for pullback, tau in itertools.product(args.pullbacks, args.sync_periods)
-    }
+    ]
 
 
 def section(runs: Iterable[Run]) -> Section | None:
@@ -97,7 +97,7 @@ def _figure(lines: Mapping[str, Mapping[float, list[Run]]]) -> Figure:
 
 
 def main() -> None:
-    parser = sweep_parser(__doc__, "out/alpha_sweep", SYNC_PERIODS)
+    parser = sweep_parser(__doc__, SYNC_PERIODS)
     parser.add_argument(
         "--pullbacks", type=float, nargs="+", default=PULLBACKS, help="α"
     )

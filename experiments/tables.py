@@ -1,9 +1,9 @@
 """Question: how accurate is each strategy, over sync periods, on IID and skewed data?
 
-Run:     python -m experiments.tables --preset cpu --out out/tables
+Run:     python -m experiments.tables --preset cpu
 Cost:    several hours at the scale of 2 CPU cores; stopped, it goes on where it was
 Answer:  both accuracy tables of the paper, with the paper's numbers beside them, in
-         out/tables/tables.md
+         out/sweeps/tables.md
 """
 
 import argparse
@@ -16,7 +16,7 @@ from experiments.presets import NON_IID
 from experiments.reporting.accuracy import accuracy_of
 from experiments.reporting.cases import Case, Group, Seeds, groups
 from experiments.reporting.sections import Section, Table
-from experiments.sweep import preset_of, run_sweep, sweep_parser
+from experiments.sweep import EVERY, preset_of, run_sweep, sweep_parser
 from olsgd_jax import Config, Run
 
 DATA = ("iid", "non_iid")
@@ -30,29 +30,26 @@ MEANING = (
 
 def cells(sync_periods: Sequence[int]) -> list[tuple[str, str, int]]:
     """Lists data, strategy and sync period of every cell of both tables."""
-    # Synchronous SGD averages at every step; its rounds only say when to look.
     return [
         *itertools.product(DATA, STRATEGIES, sync_periods),
-        *((data, "sync_sgd", max(sync_periods)) for data in DATA),
+        *((data, "sync_sgd", EVERY) for data in DATA),
     ]
 
 
-def runs(args: argparse.Namespace) -> dict[str, Config]:
-    """Names all runs, those of the first seed first.
+def runs(args: argparse.Namespace) -> list[Config]:
+    """Lists all runs, those of the first seed first.
 
     More seeds are for the cells that the paper's claims stand on: delayed strategies
     at sync periods that hide communication; all of them with --all-seeds.
     """
-    configs = {}
+    configs = []
     for seed, (data, strategy, tau) in itertools.product(
         range(args.seeds), cells(args.sync_periods)
     ):
         if seed and not (args.all_seeds or (strategy in DELAYED and tau in (2, 8))):
             continue
         partition = NON_IID[args.preset] if data == "non_iid" else "iid"
-        configs[f"{data}-{strategy}-{tau}-{seed}"] = preset_of(
-            args, strategy, tau, partition=partition, seed=seed
-        )
+        configs.append(preset_of(args, strategy, tau, partition=partition, seed=seed))
     return configs
 
 
@@ -125,9 +122,7 @@ def _paper(data: str, strategy: str, tau: int) -> str:
 
 
 def main() -> None:
-    parser = sweep_parser(
-        __doc__, "out/tables", SYNC_PERIODS, without=("partition", "seed")
-    )
+    parser = sweep_parser(__doc__, SYNC_PERIODS, without=("partition", "seed"))
     parser.add_argument("--seeds", type=int, default=3, help="of the most telling runs")
     parser.add_argument("--all-seeds", action="store_true", help="seeds for all cells")
     run_sweep(parser, runs, lambda args, runs: section(runs), "tables.md")

@@ -1,8 +1,8 @@
 """Question: what error does each strategy reach, and in what time?
 
-Run:     python -m experiments.tradeoff --preset cpu --out out/tradeoff
+Run:     python -m experiments.tradeoff --preset cpu
 Cost:    hours at the scale of 2 CPU cores; stopped, it goes on where it was
-Answer:  a table in out/tradeoff/tradeoff.md
+Answer:  a table in out/sweeps/tradeoff.md
 
 Devices of one machine have no network between them, so time is counted in local steps:
 one mean of a whole model costs --mean-cost of them, by default what the paper measured
@@ -11,6 +11,7 @@ what the local steps of its round do not cover.
 """
 
 import argparse
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping
 
@@ -23,7 +24,7 @@ from experiments.reporting.cases import Case, Seeds, groups
 from experiments.reporting.figures import Line, draw_lines
 from experiments.reporting.relative_time import MEAN_COST, relative_time
 from experiments.reporting.sections import Picture, Section, Table
-from experiments.sweep import preset_of, run_sweep, sweep_parser
+from experiments.sweep import EVERY, preset_of, run_sweep, sweep_parser
 from olsgd_jax import Config, Run
 
 SYNC_PERIODS, RANKS = (1, 2, 4, 8, 24), (1, 2, 4, 8)
@@ -35,19 +36,20 @@ MEANING = (
 )
 
 
-def runs(args: argparse.Namespace) -> dict[str, Config]:
-    """Names all runs of the figure."""
-    configs = {}
-    for tau in args.sync_periods:
-        for strategy in ("local_sgd", "overlap_local_sgd"):
-            configs[f"{strategy}-{tau}"] = preset_of(args, strategy, tau)
-    # These average gradients at every step; their rounds only say when to look.
-    for rank in args.ranks:
-        configs[f"powersgd-{rank}"] = preset_of(
-            args, "powersgd", 8, strategy_args={"rank": rank}
-        )
-    configs["sync_sgd"] = preset_of(args, "sync_sgd", 8)
-    return configs
+def runs(args: argparse.Namespace) -> list[Config]:
+    """Lists all runs of the figure."""
+    strategies = ("local_sgd", "overlap_local_sgd")
+    return [
+        *(
+            preset_of(args, strategy, tau)
+            for strategy, tau in itertools.product(strategies, args.sync_periods)
+        ),
+        *(
+            preset_of(args, "powersgd", EVERY, strategy_args={"rank": rank})
+            for rank in args.ranks
+        ),
+        preset_of(args, "sync_sgd", EVERY),
+    ]
 
 
 def section(runs: Iterable[Run], mean_cost: float = MEAN_COST) -> Section | None:
@@ -117,7 +119,7 @@ def _picture(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Pictu
 
 
 def main() -> None:
-    parser = sweep_parser(__doc__, "out/tradeoff", SYNC_PERIODS)
+    parser = sweep_parser(__doc__, SYNC_PERIODS)
     parser.add_argument(
         "--ranks", type=int, nargs="*", default=RANKS, help="of PowerSGD"
     )

@@ -1,5 +1,6 @@
 """Sweeps: nothing is run twice, and what was stopped is run again."""
 
+import argparse
 import dataclasses
 import io
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from experiments import sweep, tables
+from experiments import alpha_sweep, runs, sweep, tables, tradeoff
 from experiments.paper import ACCURACY, SYNC_PERIODS
 from olsgd_jax import Config, Run, read_records
 
@@ -18,32 +19,34 @@ SMALL = Config(width=4, num_rounds=2, batch_size=4, evaluate_every=1, mapping="v
 @pytest.fixture
 def trained(monkeypatch):
     """The seeds of the runs that were trained, in their order."""
-    seeds, train = [], sweep.train
+    seeds, train = [], runs.train
 
     def watched(config, parts):
         seeds.append(config.seed)
         return train(config, parts)
 
-    monkeypatch.setattr(sweep, "train", watched)
+    monkeypatch.setattr(runs, "train", watched)
     return seeds
 
 
 def run_all(configs, out):
-    return sweep.run_all(configs, out, Console(file=io.StringIO()))
+    return runs.run_all(configs, out, Console(file=io.StringIO()))
 
 
 def test_finished_runs_are_not_repeated_and_stopped_ones_are(tmp_path, trained):
-    configs = {f"run{i}": dataclasses.replace(SMALL, seed=i) for i in range(3)}
+    configs = [dataclasses.replace(SMALL, seed=i) for i in range(3)]
     first = run_all(configs, tmp_path)
+    names = [runs.name_of(config) for config in configs]
+    assert list(first) == names
     assert trained == [0, 1, 2]
     # The second run lost its last line, as if it had been stopped; the third is cut.
-    for name, cut in (("run1", '{"outcome"'), ("run2", '"spread"')):
+    for name, cut in ((names[1], '{"outcome"'), (names[2], '"spread"')):
         path = tmp_path / f"{name}.jsonl"
         text = path.read_text()
         path.write_text(text[: text.rindex(cut)])
     again = run_all(configs, tmp_path)
     assert trained == [0, 1, 2, 1, 2]
-    for name in configs:
+    for name in names:
         assert again[name].outcome == "finished"
         assert [x.tests for x in again[name].records] == [
             x.tests for x in first[name].records
@@ -51,19 +54,49 @@ def test_finished_runs_are_not_repeated_and_stopped_ones_are(tmp_path, trained):
 
 
 def test_a_run_that_diverges_is_a_result_and_is_not_repeated(tmp_path, trained):
-    configs = {"wild": dataclasses.replace(SMALL, learning_rate=1e30)}
+    wild = dataclasses.replace(SMALL, learning_rate=1e30)
     for _ in range(2):
-        assert run_all(configs, tmp_path)["wild"].outcome == "diverged"
+        [run] = run_all([wild], tmp_path).values()
+        assert run.outcome == "diverged"
     assert trained == [0]
 
 
 def test_a_file_of_another_run_is_an_error(tmp_path):
-    run_all({"run": SMALL}, tmp_path)
-    other = dataclasses.replace(SMALL, seed=1)
+    run_all([SMALL], tmp_path)
+    other = dataclasses.replace(SMALL, width=5)
     with pytest.raises(
-        ValueError, match=r"run.jsonl must be .* has seed=0, not 1; del"
+        ValueError, match=r"seed0.jsonl must .* has width=4, not 5; del"
     ):
-        run_all({"run": other}, tmp_path)
+        run_all([other], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "iid-overlap_local_sgd-tau4-seed0"),
+        ({"seed": 2, "sync_period": 8}, "iid-overlap_local_sgd-tau8-seed2"),
+        ({"strategy": "powersgd", "strategy_args": {"rank": 3}, "partition": "even"},
+         "even-powersgd-rank3-tau4-seed0"),
+        ({"strategy_args": {"pullback": 0.2, "anchor_momentum": 0.7}},
+         "iid-overlap_local_sgd-pullback0.2-tau4-seed0"),
+    ],
+)  # fmt: skip
+def test_a_run_is_named_after_what_it_is_of(options, name):
+    assert runs.name_of(Config(**options)) == name
+
+
+def test_sweeps_share_runs():
+    args = sweep.sweep_parser(None, (1, 8)).parse_args([])
+    own = {"seeds": 2, "all_seeds": True, "ranks": (1,), "pullbacks": (0.2, 0.6)}
+    args = argparse.Namespace(**vars(args), **own)
+    ours, *others = (
+        {runs.name_of(config): config for config in sweeps.runs(args)}
+        for sweeps in (tables, tradeoff, alpha_sweep)
+    )
+    for other, shared in zip(others, (3, 1), strict=True):
+        both = ours.keys() & other.keys()
+        assert len(both) == shared
+        assert all(ours[name] == other[name] for name in both)
 
 
 @pytest.fixture(scope="module")
@@ -78,21 +111,22 @@ def smallest_tables(tmp_path_factory):
 
 
 def test_the_tables_run_from_end_to_end(smallest_tables):
-    runs = {path.stem: read_records(path) for path in smallest_tables.glob("*.jsonl")}
+    files = smallest_tables.glob("*.jsonl")
+    found = {path.stem: read_records(path) for path in files}
     # 3 strategies and synchronous SGD on 2 kinds of data; 2 delayed ones twice
-    assert len(runs) == 2 * 4 + 2 * 2
-    assert {run.outcome for run in runs.values()} == {"finished"}
+    assert len(found) == 2 * 4 + 2 * 2
+    assert {run.outcome for run in found.values()} == {"finished"}
     text = (smallest_tables / "tables.md").read_text()
+    skewed, even = "paper_non_iid-cocod_sgd-tau2", "iid-cocod_sgd-tau2"
     accuracies = [
-        100 * runs[f"non_iid-cocod_sgd-2-{seed}"].records[-1].test_accuracy
-        for seed in (0, 1)
+        100 * found[f"{skewed}-seed{seed}"].records[-1].test_accuracy for seed in (0, 1)
     ]
     mean = f"{sum(accuracies) / 2:.2f}"
     ours = f"{mean} [{min(accuracies):.2f}, {max(accuracies):.2f}]"
     assert f"| CoCoD-SGD | {ours} (91.67) |" in text
-    skewed = runs["non_iid-cocod_sgd-2-0"].facts["histogram"]
-    even = runs["iid-cocod_sgd-2-0"].facts["histogram"]
-    assert max(map(max, skewed)) > 2 * max(map(max, even))
+    histograms = [found[f"{name}-seed0"].facts["histogram"] for name in (skewed, even)]
+    most_skewed, most_even = (max(map(max, x)) for x in histograms)
+    assert most_skewed > 2 * most_even
 
 
 def run_with(accuracy, outcome="finished"):
