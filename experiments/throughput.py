@@ -13,6 +13,7 @@ network and batch of the preset `cpu`. All kinds of rounds take turns; medians.
 """
 
 import argparse
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -38,7 +39,10 @@ def plain_round(sync_period: int) -> Callable:
     net = make_model("resnet8", num_classes=10)
 
     @jax.jit
-    def step(params, batch_stats, velocity, images, labels, key):
+    def step(params, batch_stats, velocity, batches, k):
+        images, labels = batches["inputs"][0, k], batches["labels"][0, k]
+        key = jax.random.key(k)
+
         def loss(params):
             x = normalise(crop_and_flip(key, images))
             variables = {"params": params, "batch_stats": batch_stats}
@@ -63,8 +67,7 @@ def plain_round(sync_period: int) -> Callable:
     def run(batches: dict[str, jax.Array]) -> None:
         state = first
         for k in range(sync_period):
-            images, labels = batches["inputs"][0, k], batches["labels"][0, k]
-            state = step(*state, images, labels, jax.random.key(k))
+            state = step(*state, batches, k)
         jax.block_until_ready(state)
 
     return run
@@ -115,10 +118,12 @@ def measure(
         f"{NUM_WORKERS} workers": lambda number: many.run(many.batches(number)),
     }
     seconds = {name: [] for name in rounds}
+    chance = random.Random(0)
     for number in track(range(-2, repetitions), "rounds"):  # the first two compile
-        for name, run in rounds.items():
+        # In another order every time: what ran before has left its traces in caches.
+        for name in chance.sample(list(rounds), len(rounds)):
             start = time.perf_counter()
-            run(max(number, 0))
+            rounds[name](max(number, 0))
             if number >= 0:
                 seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(times) for name, times in seconds.items()}
@@ -129,7 +134,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sync-period", type=int, default=8, help="τ")
-    parser.add_argument("--repetitions", type=int, default=20, help="of every kind")
+    parser.add_argument("--repetitions", type=int, default=40, help="of every kind")
     parser.add_argument("--data-dir", help="of CIFAR-10; default TFDS_DATA_DIR")
     args = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
