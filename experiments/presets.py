@@ -3,9 +3,9 @@
                       paper              as_coded              cpu
     network           ResNet-18          ResNet-18             ResNet-8 of width 16
     batch size        128                128                   32
-    epochs            300                300                   20
-    rate decays at    150, 250           150, 250              10, 17
-    warm-up epochs    5                  5                     2
+    epochs            300                300                   9
+    rate decays at    150, 250           150, 250              4.5, 7.5
+    warm-up epochs    5                  5                     1
     weight decay of   matrices           everything            matrices
     order of a shard  the same always    new in every epoch    new in every epoch
     non-IID           2,000 of a class   Dirichlet(0.5)        2,000 of a class
@@ -26,7 +26,7 @@ from olsgd_jax import Config
 from olsgd_jax.types import Option
 
 NUM_EXAMPLES = 50_000  # to learn from in CIFAR-10
-NUM_RECORDS = 20  # of a run, about
+MAX_RECORDS = 60  # of a run, about; one of every epoch if that is fewer
 
 _PAPER: dict[str, Option] = {
     "dataset": "cifar10",
@@ -53,10 +53,10 @@ _CPU: dict[str, Option] = {
     "model": "resnet8",
     "reshuffle": True,
     "batch_size": 32,
-    "warmup_epochs": 2.0,
-    "decay_epochs": (10.0, 17.0),
+    "warmup_epochs": 1.0,
+    "decay_epochs": (4.5, 7.5),
 }
-PRESETS = {"paper": (_PAPER, 300), "as_coded": (_AS_CODED, 300), "cpu": (_CPU, 20)}
+PRESETS = {"paper": (_PAPER, 300), "as_coded": (_AS_CODED, 300), "cpu": (_CPU, 9)}
 """Options and number of epochs by name."""
 
 NON_IID = {"paper": "paper_non_iid", "as_coded": "dirichlet", "cpu": "paper_non_iid"}
@@ -87,9 +87,12 @@ def preset(
             if key not in options:
                 chosen[key] = _stretched(chosen[key], stretch)
     examples = chosen["num_workers"] * chosen["batch_size"] * sync_period
-    num_rounds = math.ceil((epochs or default_epochs) * NUM_EXAMPLES / examples)
+    num_epochs = epochs or default_epochs
+    num_rounds = math.ceil(num_epochs * NUM_EXAMPLES / examples)
     chosen = {"num_rounds": num_rounds, **chosen}
-    chosen = {"evaluate_every": max(1, chosen["num_rounds"] // NUM_RECORDS), **chosen}
+    num_records = max(1, min(num_epochs, MAX_RECORDS))
+    evaluate_every = max(1, int(chosen["num_rounds"] / num_records))
+    chosen = {"evaluate_every": evaluate_every, **chosen}
     return Config(strategy=strategy, sync_period=sync_period, **chosen)
 
 
