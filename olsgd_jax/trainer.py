@@ -98,6 +98,9 @@ def _rounds(
             run = overlap_round if number else first_round
             state, record = run(state, parts.batches(number))
             losses.append(record.loss)
+            # Two rounds under way keep devices busy. More would hold more batches, and
+            # dozens can block each other for good where devices share a CPU.
+            jax.block_until_ready(losses[-2:][0])
         jax.block_until_ready(state)
         seconds += time.perf_counter() - began
         losses = mean_over_workers(losses, parts.mesh)

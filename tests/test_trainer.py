@@ -70,6 +70,26 @@ def test_a_record_is_made_every_evaluate_every_rounds_and_of_the_last_round():
     assert np.all(np.diff([0, *(record.seconds for record in records)]) > 0)
 
 
+def test_at_most_two_rounds_are_under_way(monkeypatch):
+    events, wait = [], jax.block_until_ready
+    config = replace(evaluate_every=5)
+    parts = build(config)
+
+    def batches(number):
+        events.append(number)
+        return parts.batches(number)
+
+    def watched(values):
+        events.append("wait")
+        return wait(values)
+
+    records = train(config, parts._replace(batches=batches))
+    monkeypatch.setattr(jax, "block_until_ready", watched)
+    assert len(list(records)) == 1
+    # With every round there is a wait, and one more for the last.
+    assert events[-11:] == [*(x for i in range(5) for x in (i, "wait")), "wait"]
+
+
 @pytest.mark.parametrize(
     ("name", "num_bytes"),
     [

@@ -56,7 +56,9 @@ def make_round(
     Returns:
       overlap_round(state, batches) -> (state, record). State as `init_state` makes
       it; it is donated, so use the one returned. Batches have leading axes (worker,
-      local step).
+      local step). Calls return before the round has ended; on several devices of one
+      CPU, `jax.block_until_ready` now and then: with 32 rounds under way they can
+      block each other for good.
 
     >>> import jax.numpy as jnp, optax
     >>> from olsgd_jax import init_state, make_round, overlap_local_sgd, plain_loss
