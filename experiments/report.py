@@ -4,8 +4,8 @@ Run:     python -m experiments.report results/cpu --out results/cpu/report.html
 Cost:    half a minute for 72 runs (2 CPU cores)
 Answer:  one page that needs nothing but a browser; beside it the same tables as
          Markdown, and every figure as .svg and .png. What the runs have of the paper's
-         experiment comes first: accuracies, trade-off, pullbacks, curves, partitions,
-         and the timeline of a round.
+         experiment comes first: its findings, accuracies, trade-off, pullbacks, curves,
+         partitions, and the timeline of a round.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from experiments import alpha_sweep, tables, tradeoff
 from experiments.reporting import (
+    findings,
     overview,
     partitions,
     timeline_figure,
@@ -90,6 +91,7 @@ def make_sections(
     """Makes all sections that there are runs for."""
     of_paper = [x for x in runs.values() if x.config["dataset"] == PAPER_DATASET]
     found = [
+        findings.section(of_paper),
         tables.section(of_paper),
         tradeoff.section(of_paper),
         alpha_sweep.section(of_paper),

@@ -148,7 +148,7 @@ def test_cells_of_a_partition_are_as_dark_as_their_part_of_a_workers_examples():
         ([run_of("local_sgd", 2, 0.5), run_of("powersgd", 8, 0.5)],
          ["Trade-off", "Partitions"]),
         ([run_of("easgd", 2, 0.5), run_of("cocod_sgd", 2, 0.5)],
-         ["Accuracy", "Curves", "Partitions"]),
+         ["Findings", "Accuracy", "Curves", "Partitions"]),
         ([run_of(OVERLAP, 2, 0.5, strategy_args={"pullback": x, "anchor_momentum": 0.7})
           for x in (0.1, 0.2)], ["Pullback", "Partitions"]),
     ],

@@ -1,0 +1,136 @@
+"""Which of the paper's findings hold in these runs.
+
+A finding says that one case is more accurate than another. Two cases tie where they
+differ by less than runs of the same case do, which have different seeds. A run that
+diverged is below every other.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from experiments.paper import ACCURACY, SYNC_PERIODS, SYNC_SGD
+from experiments.reporting.accuracy import accuracy_of, last_accuracies
+from experiments.reporting.cases import groups
+from experiments.reporting.sections import Section, Table
+from olsgd_jax import Run
+
+MEANING = (
+    "Every row is a pair of test accuracies in percent, of which the paper finds the "
+    "first to be the higher. Here it holds, ties or does not hold; a tie is a "
+    "difference of at most {:.2f}, the widest range of runs that differ in their seed."
+)
+
+
+class Cell(NamedTuple):
+    """A place in the paper's tables."""
+
+    data: str
+    strategy: str
+    sync_period: int  # 1 for fully synchronous SGD
+
+
+class Finding(NamedTuple):
+    """The first cell of every pair is the more accurate one."""
+
+    text: str
+    pairs: list[tuple[Cell, Cell]]
+
+
+def _over(data: str, better: str, worse: str, sync_periods: Iterable[int]):
+    return [(Cell(data, better, tau), Cell(data, worse, tau)) for tau in sync_periods]
+
+
+OVERLAP, SYNC = "overlap_local_sgd", "sync_sgd"
+FINDINGS = [
+    Finding(
+        "Overlap Local-SGD is more accurate than CoCoD-SGD",
+        _over("iid", OVERLAP, "cocod_sgd", SYNC_PERIODS),
+    ),
+    Finding(
+        "CoCoD-SGD is more accurate than EAMSGD",
+        _over("iid", "cocod_sgd", "easgd", SYNC_PERIODS),
+    ),
+    Finding(
+        "Long rounds cost accuracy: τ = 2 against 24",
+        [
+            (Cell("iid", strategy, 2), Cell("iid", strategy, 24))
+            for strategy in ("cocod_sgd", "easgd", OVERLAP)
+        ],
+    ),
+    Finding(
+        "With non-IID data Overlap Local-SGD stays stable, CoCoD-SGD does not",
+        _over("non_iid", OVERLAP, "cocod_sgd", (8, 24)),
+    ),
+    Finding(
+        "With non-IID data Overlap Local-SGD is more accurate than EAMSGD",
+        _over("non_iid", OVERLAP, "easgd", SYNC_PERIODS),
+    ),
+    Finding(
+        "Fully synchronous SGD suffers from non-IID data: IID against not",
+        [(Cell("iid", SYNC, 1), Cell("non_iid", SYNC, 1))],
+    ),
+    Finding(
+        "With non-IID data Overlap Local-SGD is more accurate than synchronous SGD",
+        [(Cell("non_iid", OVERLAP, tau), Cell("non_iid", SYNC, 1)) for tau in (2, 8)],
+    ),
+]
+
+
+def section(runs: Iterable[Run]) -> Section | None:
+    """Holds the runs against every finding that they have a pair for."""
+    cells = _cells(runs)
+    tie = _widest_range(cells)
+    rows = [
+        [
+            finding.text,
+            " and ".join(dict.fromkeys(str(cell.sync_period) for cell in pair)),
+            " / ".join(_paper(cell) for cell in pair),
+            " / ".join(accuracy_of(cells[cell]) for cell in pair),
+            _verdict(*(cells[cell] for cell in pair), tie),
+        ]
+        for finding in FINDINGS
+        for pair in finding.pairs
+        if all(cell in cells for cell in pair)
+    ]
+    heads = ["Finding", "τ", "Paper", "Here", "Verdict"]
+    tables = [Table(heads, rows)]
+    return Section("Findings", MEANING.format(tie), tables) if rows else None
+
+
+def _cells(runs: Iterable[Run]) -> dict[Cell, list[Run]]:
+    """Finds the runs of every cell, of each kind of data in its largest group."""
+    cells = {}
+    for group in sorted(groups(runs), key=lambda group: len(group.cases)):
+        for case, seeds in group.cases.items():
+            if case.is_tuned:
+                cell = Cell(group.data, case.strategy, case.sync_period)
+                cells[cell] = list(seeds.values())
+    return cells
+
+
+def _widest_range(cells: Mapping[Cell, list[Run]]) -> float:
+    accuracies = [last_accuracies(seeds) for seeds in cells.values()]
+    return max((100 * (max(x) - min(x)) for x in accuracies if x), default=0.0)
+
+
+def _paper(cell: Cell) -> str:
+    value = SYNC_SGD[cell.data]
+    if cell.strategy != SYNC:
+        place = SYNC_PERIODS.index(cell.sync_period)
+        value = ACCURACY[cell.data][cell.strategy][place]
+    return "diverged" if value is None else f"{value:.2f}"
+
+
+def _verdict(better: list[Run], worse: list[Run], tie: float) -> str:
+    first, second = map(_mean, (better, worse))
+    if first == second or abs(first - second) <= tie:
+        return "tie"
+    return "holds" if first > second else "does not hold"
+
+
+def _mean(seeds: list[Run]) -> float:
+    accuracies = last_accuracies(seeds)
+    is_stable = len(accuracies) == len(seeds)
+    return 100 * statistics.mean(accuracies) if is_stable else -math.inf
