@@ -41,16 +41,16 @@ def run_all(
     Returns:
       All runs by name. One that diverged is a result like any other.
     """
-    configs = {name_of(config): config for config in configs}
-    files = {name: out / f"{name}.jsonl" for name in configs}
-    todo = [name for name in configs if not _is_done(files[name], configs[name])]
-    done = len(configs) - len(todo)
+    named = {name_of(config): config for config in configs}
+    files = {name: out / f"{name}.jsonl" for name in named}
+    todo = [name for name in named if not _is_done(files[name], named[name])]
+    done = len(named) - len(todo)
     if done:
-        console.print(f"{done} of {len(configs)} runs are in {out} already")
+        console.print(f"{done} of {len(named)} runs are in {out} already")
     with make_progress(console) as progress:
-        total = progress.add_task("runs", total=len(configs), completed=done, shown="")
+        total = progress.add_task("runs", total=len(named), completed=done, shown="")
         for name in todo:
-            config = configs[name]
+            config = named[name]
             task = progress.add_task(name, total=config.num_rounds, shown="compiling")
             try:
                 parts = build(config)

@@ -11,7 +11,6 @@ what the local steps of its round do not cover.
 """
 
 import argparse
-import itertools
 import statistics
 from collections.abc import Iterable, Mapping
 
@@ -38,11 +37,11 @@ MEANING = (
 
 def runs(args: argparse.Namespace) -> list[Config]:
     """Lists all runs of the figure."""
-    strategies = ("local_sgd", "overlap_local_sgd")
     return [
         *(
             preset_of(args, strategy, tau)
-            for strategy, tau in itertools.product(strategies, args.sync_periods)
+            for strategy in ("local_sgd", "overlap_local_sgd")
+            for tau in args.sync_periods
         ),
         *(
             preset_of(args, "powersgd", EVERY, strategy_args={"rank": rank})

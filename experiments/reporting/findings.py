@@ -88,7 +88,7 @@ def section(runs: Iterable[Run]) -> Section | None:
             " and ".join(dict.fromkeys(str(cell.sync_period) for cell in pair)),
             " / ".join(_paper(cell) for cell in pair),
             " / ".join(accuracy_of(cells[cell]) for cell in pair),
-            _verdict(*(cells[cell] for cell in pair), tie),
+            _verdict(cells[pair[0]], cells[pair[1]], tie),
         ]
         for finding in FINDINGS
         for pair in finding.pairs
