@@ -10,6 +10,7 @@ import jax
 import pytest
 
 import olsgd_jax
+import olsgd_jax.delay
 import olsgd_jax.overlap
 import olsgd_jax.theory
 
@@ -57,6 +58,11 @@ overlap.workload
 overlap
 theory.limits theory.mixing theory.bound
 theory
+delay.network delay.compute delay.times
+delay.chance delay.setting
+delay.slowest delay.simulation delay.hiding
+delay.expected
+delay
 consensus
 evaluate
 provenance
@@ -138,7 +144,8 @@ def test_files_are_short(path):
 
 
 def public_objects():
-    for module in (olsgd_jax, olsgd_jax.overlap, olsgd_jax.theory):
+    packages = (olsgd_jax, olsgd_jax.delay, olsgd_jax.overlap, olsgd_jax.theory)
+    for module in packages:
         for name, thing in vars(module).items():
             if not name.startswith("_") and not inspect.ismodule(thing):
                 yield name, thing

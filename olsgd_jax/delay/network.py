@@ -1,0 +1,91 @@
+"""Networks: how long one mean over all workers takes.
+
+Every worker has a link of `bandwidth` B to the others, and a message takes `latency` l
+beside its bytes. A mean of n bytes over m workers takes
+
+    ring   2 (m − 1) (n / (m B) + l)
+    tree   2 ⌈log₂ m⌉ (n / B + l)
+
+A ring passes an m-th of the bytes around twice (Patarasuk and Yuan, 2009): few bytes,
+many messages. A tree sends all of them up to one worker and down again, level after
+level, not pipelined (Thakur, Rabenseifner and Gropp, 2005): many bytes, few messages.
+"""
+
+import dataclasses
+import math
+from typing import Protocol, runtime_checkable
+
+from olsgd_jax.checks import check_count, check_number
+
+
+@runtime_checkable
+class Network(Protocol):
+    """What connects the workers; a class of your own will do, as for a measured time.
+
+    >>> from olsgd_jax.delay import Network
+    >>> class Measured:
+    ...     def seconds(self, num_bytes: float, num_workers: int) -> float:
+    ...         return 0.42
+    >>> isinstance(Measured(), Network)
+    True
+    """
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of one mean; it must not fall as `num_bytes` grows."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Ring:
+    """Workers in a ring, each of which sends to the next.
+
+    >>> from olsgd_jax.delay import Ring
+    >>> Ring(bandwidth=1e9, latency=0.001).seconds(num_bytes=1e9, num_workers=4)
+    1.506
+    """
+
+    bandwidth: float  # B, of one worker's link in one direction, in bytes per second
+    latency: float = 0.0  # l, of one message, in seconds
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        _check_link(self.bandwidth, self.latency)
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of one mean."""
+        _check_mean(num_bytes, num_workers)
+        messages = 2 * (num_workers - 1)
+        return messages * (num_bytes / num_workers / self.bandwidth + self.latency)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """Workers in a binary tree: a sum on the way up, the mean on the way down.
+
+    >>> from olsgd_jax.delay import Tree
+    >>> Tree(bandwidth=1e9, latency=0.001).seconds(num_bytes=1e9, num_workers=4)
+    4.004
+    """
+
+    bandwidth: float  # B, of one worker's link in one direction, in bytes per second
+    latency: float = 0.0  # l, of one message, in seconds
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        _check_link(self.bandwidth, self.latency)
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of one mean."""
+        _check_mean(num_bytes, num_workers)
+        levels = (num_workers - 1).bit_length()  # ⌈log₂ m⌉, without rounding
+        return 2 * levels * (num_bytes / self.bandwidth + self.latency)
+
+
+def _check_link(bandwidth: float, latency: float) -> None:
+    check_number("bandwidth", bandwidth, 0, math.inf, "()")
+    check_number("latency", latency, 0, math.inf, "[)")
+
+
+def _check_mean(num_bytes: float, num_workers: int) -> None:
+    check_number("num_bytes", num_bytes, 0, math.inf, "[)")
+    check_count("num_workers", num_workers)
