@@ -1,0 +1,72 @@
+"""What is assumed where nothing can be measured: models, accelerators and networks."""
+
+import math
+from typing import NamedTuple
+
+from olsgd_jax.checks import check_count, check_number
+from olsgd_jax.delay import Constant, Ring, ShiftedExponential, Tree
+
+
+class Model(NamedTuple):
+    """What a worker trains, and on how much hardware."""
+
+    num_parameters: float  # float32
+    flops_per_example: float  # forward and backward
+    batch_size: int
+    accelerators: int  # of one worker
+
+    @property
+    def num_bytes(self) -> float:
+        """The bytes of one model."""
+        return 4 * self.num_parameters
+
+
+class Link(NamedTuple):
+    """What connects a worker to the others."""
+
+    bandwidth: float  # bytes per second
+    latency: float  # seconds
+
+
+TOKENS = 2048  # of an example; a token takes 6 operations for every parameter
+MODELS = {
+    "11 M": Model(11_173_962, 3.3e9, 128, accelerators=1),  # ResNet-18 on CIFAR-10
+    "1 B": Model(1e9, 6e9 * TOKENS, 8, accelerators=1),
+    "100 B": Model(1e11, 6e11 * TOKENS, 8, accelerators=64),
+}
+LINKS = {
+    "100 Mbit": Link(12.5e6, 10e-3),  # between sites
+    "10 Gbit": Link(1.25e9, 50e-6),  # Ethernet
+    "400 Gbit": Link(50e9, 5e-6),  # InfiniBand
+}
+
+
+def step_seconds(model: Model, flops: float, utilisation: float) -> float:
+    """Gives the least time of a local step.
+
+    Args:
+      model: what is trained.
+      flops: of one accelerator, per second.
+      utilisation: the share of them that a local step makes use of.
+    """
+    check_number("flops", flops, 0, math.inf, "()")
+    check_number("utilisation", utilisation, 0, 1, "(]")
+    check_count("batch_size", model.batch_size)
+    work = model.batch_size * model.flops_per_example
+    return work / (model.accelerators * flops * utilisation)
+
+
+def compute_of(seconds: float, stragglers: float) -> Constant | ShiftedExponential:
+    """Gives local steps with an extra time by chance, on average so many steps."""
+    check_number("stragglers", stragglers, 0, math.inf, "[)")
+    if not stragglers:
+        return Constant(seconds)
+    return ShiftedExponential(seconds, stragglers * seconds)
+
+
+def network_of(link: Link, num_bytes: float, num_workers: int) -> Ring | Tree:
+    """Gives the ring or the tree, whichever is faster for a mean of this size."""
+    return min(
+        (Ring(*link), Tree(*link)),
+        key=lambda network: network.seconds(num_bytes, num_workers),
+    )

@@ -1,0 +1,151 @@
+"""Question: up to what scale can communication be hidden, and by which τ?
+
+Run:     python -m experiments.scale
+Cost:    15 seconds (2 CPU cores)
+Answer:  where local steps take as long as the mean travels. With 1 B parameters on
+         10 Gbit and τ = 8, up to 10,000 workers compute 89 to 99 % of the time; in
+         Local SGD 45 to 52 %, in synchronous SGD 10 to 12 %. To hide the mean of 1 B
+         it takes τ = 1 or 2 on 400 Gbit, 7 to 19 on 10 Gbit, 693 to 3,047 on 100 Mbit;
+         of 100 B, 12 or 13, 444 to 481, and more than 44,000. All of it stands in
+         out/scale/scale.md.
+
+All times are modelled (`olsgd_jax.delay`), none is measured. A local step takes
+
+    batch size × flops per example / (accelerators × flops × utilisation)
+
+and, on average, --stragglers times as much on top of it, by chance. A worker may be a
+group of accelerators; it has one link to the others. A mean goes in a ring or a tree,
+whichever is faster. Neither knows of racks, and the tree is not pipelined: where models
+are small and workers many, a good library needs less time. What is assumed of models
+and links stands in `assumptions`, and is printed.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from experiments.assumptions import (
+    LINKS,
+    MODELS,
+    compute_of,
+    network_of,
+    step_seconds,
+)
+from experiments.reporting.drawing import save
+from experiments.reporting.markdown import to_markdown
+from experiments.reporting.scale_figure import Row, section
+from experiments.reporting.sections import named_pictures
+from olsgd_jax import local_sgd, overlap_local_sgd, sync_sgd
+from olsgd_jax.delay import (
+    Ring,
+    Setting,
+    ShiftedExponential,
+    round_time,
+    simulate,
+    smallest_hiding_period,
+)
+from olsgd_jax.provenance import commit, versions
+
+NUM_WORKERS = (16, 128, 1_024, 10_000, 100_000)
+NUM_ROUNDS, LANES = 50, 16_000  # simulated: rounds in a row, and workers side by side
+
+
+def row_of(model: str, link: str, num_workers: int, args: argparse.Namespace) -> Row:
+    """Models the time of all strategies for one size of everything."""
+    own = MODELS[model]
+    if args.batch_size is not None:
+        own = own._replace(batch_size=args.batch_size)
+    step = step_seconds(own, args.flops, args.utilisation)
+    overlap = Setting(
+        overlap_local_sgd(pullback=0.6),
+        args.sync_period,
+        own.num_bytes,
+        num_workers,
+        compute_of(step, args.stragglers),
+        network_of(LINKS[link], own.num_bytes, num_workers),
+    )
+    every_step = args.sync_period * own.num_bytes
+    settings = (
+        dataclasses.replace(overlap, strategy=sync_sgd(), bytes_per_round=every_step),
+        dataclasses.replace(overlap, strategy=local_sgd()),
+        overlap,
+    )
+    return {
+        "model": model,
+        **own._asdict(),
+        "step_seconds": step,
+        "link": link,
+        **LINKS[link]._asdict(),
+        "num_workers": num_workers,
+        "reduction": type(overlap.network).__name__.lower(),
+        "mean_seconds": overlap.mean_seconds,
+        "utilisation": {
+            setting.strategy.name: round_time(
+                setting,
+                num_rounds=NUM_ROUNDS,
+                repetitions=max(1, LANES // num_workers),
+                seed=args.seed,
+            ).utilisation
+            for setting in settings
+        },
+        "hiding_period": smallest_hiding_period(overlap),
+    }
+
+
+def simulation_rate() -> float:
+    """Measures how many worker-rounds a simulation gets through in a second."""
+    compute, network = ShiftedExponential(1.0, 0.1), Ring(1e9)
+    strategy = overlap_local_sgd(pullback=0.6)
+    setting = Setting(strategy, 8, 1e9, 1_000, compute, network)
+    start = time.perf_counter()
+    simulate(setting, num_rounds=100, repetitions=10)
+    return 100 * 10 * 1_000 / (time.perf_counter() - start)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", type=pathlib.Path, default=pathlib.Path("out/scale"), help="directory")
+    add("--num-workers", type=int, nargs="+", default=NUM_WORKERS, help="m")
+    add("--sync-period", type=int, default=8, help="τ")
+    add("--batch-size", type=int, help="of a local step; default: the model's own")
+    add("--flops", type=float, default=312e12, help="of an accelerator, per second")
+    add("--utilisation", type=float, default=0.4, help="of its flops, in a local step")
+    add("--stragglers", type=float, default=0.1, help="mean extra time, in steps")
+    add("--seed", type=int, default=0, help="of the stragglers")
+    args = parser.parse_args(arguments)
+    try:
+        rows = [
+            row_of(model, link, num_workers, args)
+            for model in MODELS
+            for link in LINKS
+            for num_workers in args.num_workers
+        ]
+    except ValueError as error:
+        parser.error(str(error))
+    options = {**vars(args), "out": str(args.out)}
+    modelled = {"options": options, "rows": rows, "versions": versions()}
+    args.out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**modelled, "commit": commit()}, indent=1)
+    (args.out / "scale.json").write_text(text + "\n", encoding="utf-8")
+    sections, images = [section(rows, options)], {}
+    for name, picture in named_pictures(sections):
+        save(picture.figure, args.out / name)
+        images[name] = f"{name}.svg"
+    text = to_markdown(sections, images)
+    (args.out / "scale.md").write_text(text, encoding="utf-8")
+    console = Console()
+    console.print(Markdown(to_markdown(sections)))
+    console.print(f"Simulated worker-rounds per second: {simulation_rate():,.0f}")
+
+
+if __name__ == "__main__":
+    main()
