@@ -5,7 +5,7 @@ Cost:    half a minute for 72 runs (2 CPU cores)
 Answer:  one page that needs nothing but a browser; beside it the same tables as
          Markdown, and every figure as .svg and .png. What the runs have of the paper's
          experiment comes first: its findings, accuracies, trade-off, pullbacks, curves,
-         partitions, and the timeline of a round.
+         partitions, the timeline of a round, and what strategies lose to a network.
 """
 
 import argparse
@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from experiments import alpha_sweep, tables, tradeoff
 from experiments.reporting import (
     findings,
+    network_cases,
+    network_tables,
     overview,
     partitions,
     timeline_figure,
@@ -24,6 +26,7 @@ from experiments.reporting import (
 )
 from experiments.reporting.drawing import save
 from experiments.reporting.markdown import to_markdown
+from experiments.reporting.network_records import NETWORK, read
 from experiments.reporting.page import to_page
 from experiments.reporting.sections import Section, named_pictures
 from experiments.reporting.timeline_figure import TIMELINE
@@ -43,19 +46,25 @@ def write_report(
 
     Args:
       path: of the page; the Markdown lies beside it.
-      sources: files of records, timelines, and directories that are searched for both.
+      sources: files of records, timelines and networks, and directories that are
+        searched for them.
       title: of the page.
       figures: a directory for files of all figures; None: no files.
     """
     files = find_files(sources)
-    records = {name: x for name, x in files.items() if x.suffix == ".jsonl"}
+    networks = [file for file in files.values() if file.name == NETWORK]
+    records = {
+        name: x
+        for name, x in files.items()
+        if x.suffix == ".jsonl" and x not in networks
+    }
     if not records:
         raise ValueError(
             f"sources must hold at least one file of records, got {_listed(sources)}"
         )
     runs = {name: read_records(file) for name, file in records.items()}
     timelines = [file for file in files.values() if file.name == TIMELINE]
-    sections = make_sections(runs, timelines)
+    sections = make_sections(runs, timelines, networks)
     path.parent.mkdir(parents=True, exist_ok=True)
     page = to_page(title, _lead(runs.values()), sections)
     path.write_text(page, encoding="utf-8")
@@ -70,7 +79,7 @@ def write_report(
 
 
 def find_files(sources: Sequence[pathlib.Path]) -> dict[str, pathlib.Path]:
-    """Finds files of records and timelines, and names each by where it was found."""
+    """Finds files that a report can show, and names each by where it was found."""
     found = []
     for source in sources:
         if source.is_dir():
@@ -86,9 +95,12 @@ def find_files(sources: Sequence[pathlib.Path]) -> dict[str, pathlib.Path]:
 
 
 def make_sections(
-    runs: Mapping[str, Run], timelines: Sequence[pathlib.Path] = ()
+    runs: Mapping[str, Run],
+    timelines: Sequence[pathlib.Path] = (),
+    networks: Sequence[pathlib.Path] = (),
 ) -> list[Section]:
-    """Makes all sections that there are runs for."""
+    """Makes all sections that there are runs, timelines or networks for."""
+    measured = [record for file in networks for record in read(file)]
     of_paper = [x for x in runs.values() if x.config["dataset"] == PAPER_DATASET]
     found = [
         findings.section(of_paper),
@@ -98,8 +110,10 @@ def make_sections(
         training_curves.section(of_paper),
         partitions.section(runs.values()),
         timeline_figure.section(timelines),
+        network_tables.section(measured),
         overview.results(runs),
         overview.options(runs),
+        network_cases.section(measured),
     ]
     return [section for section in found if section]
 

@@ -8,19 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
-import jax.numpy as jnp
-import optax
+from jax.sharding import Mesh
 
-from experiments.hiding import BATCH_SIZE, DEPTH, WIDTH, loss
-from olsgd_jax import (
-    Strategy,
-    init_state,
-    on_workers,
-    plain_loss,
-    to_workers,
-    worker_mean,
-    worker_mesh,
-)
+from experiments.network_work import OPTIMIZER, Work, loss, start, strategy_of
+from olsgd_jax import Strategy, on_workers, worker_mean, worker_mesh
 from olsgd_jax.drivers.forms import flatten, unflatten
 from olsgd_jax.local import WorkerState
 from olsgd_jax.round import make_round_parts
@@ -32,18 +23,18 @@ Spans = list[tuple[int, str, float, float]]
 """Round, part of it, start and end; in seconds, of a clock that processes share."""
 
 
-def measure(strategy: Strategy, sync_period: int, num_rounds: int) -> Spans:
+def measure(work: Work, num_rounds: int) -> Spans:
     """Notes when the parts of some rounds began and ended, in this process."""
-    mesh, optimizer = worker_mesh(jax.device_count()), optax.sgd(0.01)
-    state = init_state([jnp.eye(WIDTH)] * DEPTH, optimizer, strategy, mesh=mesh)
-    batches = to_workers(jnp.ones((sync_period, BATCH_SIZE, WIDTH)), mesh.size, mesh)
-    local_steps, mean, mix = _programs(strategy, optimizer)
+    mesh = worker_mesh(jax.device_count())
+    strategy, _ = strategy_of(work, mesh.size)
+    state, batches = start(work, mesh)
+    local_steps, mean, mix = _programs(strategy, mesh)
     spans: Spans = []
 
     def timed(number: int, part: str, run: Callable, *args: ArrayTree) -> ArrayTree:
-        start = time.monotonic()
+        began = time.monotonic()
         result = jax.block_until_ready(run(*args))
-        spans.append((number, part, start, time.monotonic()))
+        spans.append((number, part, began, time.monotonic()))
         return result
 
     for number in range(-NUM_WARM, num_rounds):
@@ -61,12 +52,9 @@ def measure(strategy: Strategy, sync_period: int, num_rounds: int) -> Spans:
     return [span for span in spans if span[0] >= 0]
 
 
-def _programs(strategy: Strategy, optimizer: optax.GradientTransformation):
+def _programs(strategy: Strategy, mesh: Mesh):
     """Compiles the programs of a round as the host driver does."""
-    mesh = worker_mesh(jax.device_count())
-    parts = make_round_parts(
-        plain_loss(loss), optimizer, strategy, "local", worker_mean
-    )
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
 
     def local_steps(start: WorkerState, batches: Batch) -> WorkerState:
         return parts.local_steps(start, batches).end

@@ -20,22 +20,15 @@ import json
 import os
 import pathlib
 import platform
-import sys
-import tempfile
 
-import jax
-
-from experiments.hiding import DEPTH, WIDTH
+from experiments.host_processes import answer, ask_all, join
+from experiments.hosts import why_not
+from experiments.network_work import DEPTH, WIDTH, Work
 from experiments.reporting.timeline_figure import TIMELINE
 from experiments.timed_rounds import Spans, measure
-from experiments.two_hosts import run_on_both, two_hosts, why_not
-from olsgd_jax import local_sgd, overlap_local_sgd
 from olsgd_jax.provenance import commit, versions
 
-STRATEGIES = {
-    "local_sgd": local_sgd(),
-    "overlap_local_sgd": overlap_local_sgd(0.6, 0.7),
-}
+STRATEGIES = ("local_sgd", "overlap_local_sgd")
 
 
 def run_hosts(rate: str, sync_period: int, num_rounds: int) -> dict:
@@ -44,12 +37,8 @@ def run_hosts(rate: str, sync_period: int, num_rounds: int) -> dict:
     Returns:
       What is measured and of what; times in seconds from the first round's start.
     """
-    with tempfile.TemporaryDirectory() as directory, two_hosts(rate):
-        command = [sys.executable, "-m", "experiments.timeline", "--measure"]
-        command += [str(sync_period), str(num_rounds), directory]
-        run_on_both(command, timeout=1200)
-        files = [pathlib.Path(directory) / f"{process}.json" for process in range(2)]
-        workers = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    question = sync_period, num_rounds
+    workers = ask_all("experiments.timeline", question, num_hosts=2, rate=rate)
     return {
         "link": rate,
         "sync_period": sync_period,
@@ -76,13 +65,10 @@ def _together(workers: list[Spans]) -> list[dict[str, int | str | float]]:
     ]
 
 
-def run_process(sync_period: int, num_rounds: int, directory: pathlib.Path) -> None:
-    """Takes part in one measurement, as `two_hosts.run_on_both` starts it."""
-    jax.config.update("jax_platforms", "cpu")
-    process = os.environ["PROCESS"]
-    jax.distributed.initialize(os.environ["COORDINATOR"], 2, int(process))
-    spans = {x: measure(STRATEGIES[x], sync_period, num_rounds) for x in STRATEGIES}
-    (directory / f"{process}.json").write_text(json.dumps(spans), encoding="utf-8")
+def run_process(sync_period: int, num_rounds: int) -> None:
+    """Takes part in one measurement, as `ask_all` starts it."""
+    join()
+    answer({x: measure(Work(x, sync_period), num_rounds) for x in STRATEGIES})
 
 
 def main() -> None:
@@ -95,11 +81,10 @@ def main() -> None:
     parser.add_argument("--link", default="200mbit", help="rate of the link, each way")
     parser.add_argument("--sync-period", type=int, default=32, help="τ")
     parser.add_argument("--rounds", type=int, default=4, help="that are noted")
-    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        sync_period, num_rounds, directory = args.measure
-        return run_process(int(sync_period), int(num_rounds), pathlib.Path(directory))
+        return run_process(*args.measure)
     if reason := why_not():
         parser.error(reason)
     measured = run_hosts(args.link, args.sync_period, args.rounds)

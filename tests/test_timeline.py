@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from experiments import report, timeline
+from experiments.hosts import why_not
 from experiments.reporting import timeline_figure
 from experiments.reporting.page import to_page
-from experiments.two_hosts import why_not
 from tests.pages import bars_of, relative, run_of, table_after
 
 REASON = why_not()

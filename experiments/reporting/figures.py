@@ -27,7 +27,9 @@ class Line(NamedTuple):
     marked: bool = False  # whether points have a mark
 
 
-def draw_lines(lines: Mapping[str, Line], x: str, y: str, log: bool = False) -> Figure:
+def draw_lines(
+    lines: Mapping[str, Line], x: str, y: str, log: bool = False, log_x: bool = False
+) -> Figure:
     """Draws lines, and names them below.
 
     Zero has no place on a logarithmic axis: there, a line of zeros is not drawn.
@@ -35,8 +37,10 @@ def draw_lines(lines: Mapping[str, Line], x: str, y: str, log: bool = False) -> 
     Args:
       lines: by name.
       x: what the horizontal axis has.
-      y: what the vertical axis has; in percent if it ends with accuracy or error.
+      y: what the vertical axis has; in percent if it ends with accuracy, error or
+        utilisation.
       log: whether the vertical axis is logarithmic.
+      log_x: whether the horizontal axis is; then only the points have marks on it.
     """
     with drawn(2.9) as (figure, axes):
         for name, line in lines.items():
@@ -56,7 +60,12 @@ def draw_lines(lines: Mapping[str, Line], x: str, y: str, log: bool = False) -> 
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         if log:
             _make_logarithmic(axes)
-        if y.endswith(("accuracy", "error")):
+        if log_x:
+            places = sorted({value for line in lines.values() for value in line.x})
+            axes.set_xscale("log")
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xticks(places, labels=[f"{value:g}" for value in places])
+        if y.endswith(("accuracy", "error", "utilisation")):
             axes.yaxis.set_major_formatter(PercentFormatter(1))
         legend(figure, axes)
         points = [

@@ -1,0 +1,108 @@
+"""Question: what does each strategy lose to the network, over bandwidths and hosts?
+
+Run:     python -m experiments.network --out results/network
+Cost:    hours for all 200 cases, most of it at 10 Mbit/s (2 CPU cores); stopped, it
+         goes on where it was
+Answer:  utilisation, exposed communication and bytes on the wire of every strategy at
+         every bandwidth and sync period: network.md in --out, and `report`
+
+Two to four processes, each a host of its own on a shaped link (needs root). Inside the
+same processes, rounds that communicate take turns with rounds of the same work that do
+not: the difference is the exposed communication. The means alone are timed too. Every
+process is held on one core; where hosts outnumber cores, some share one, and take
+longer for their local steps. Strategies that communicate at every step have rounds of
+one.
+"""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from experiments.host_processes import answer, join
+from experiments.hosts import why_not
+from experiments.network_case import Case, list_cases, run_case
+from experiments.network_rounds import measure, sizes
+from experiments.network_work import DEPTH, WIDTH, Work
+from experiments.progress import make_progress
+from experiments.reporting import network_cases, network_tables
+from experiments.reporting.markdown import to_markdown
+from experiments.reporting.network_numbers import numbers_of
+from experiments.reporting.network_records import NETWORK, read, write
+
+HOSTS = (2, 4)
+RATES = ("10mbit", "100mbit", "200mbit", "1gbit")
+STRATEGIES = (
+    "sync_sgd", "powersgd:1", "powersgd:2", "powersgd:4", "powersgd:8", "local_sgd",
+    "easgd", "cocod_sgd", "overlap_local_sgd", "overlap_local_sgd:stream",
+)  # fmt: skip
+SYNC_PERIODS = (1, 4, 16, 64)
+
+
+def run_process(work: Sequence, repetitions: int) -> None:
+    """Takes part in one measurement, as `ask_all` starts it."""
+    join()
+    samples = measure(Work(*work), repetitions)
+    answer({"samples": samples, "sizes": sizes(Work(*work))})
+
+
+def run_all(asked: Sequence[Case], file: pathlib.Path, console: Console) -> list[dict]:
+    """Measures every case that is not in the file yet; gives all that are."""
+    records = read(file) if file.exists() else []
+    done = {Case(*(x[field] for field in Case._fields)) for x in records}
+    todo = [case for case in asked if case not in done]
+    with make_progress(console) as progress:
+        kept = len(asked) - len(todo)
+        task = progress.add_task("cases", total=len(asked), completed=kept, shown="")
+        for case in todo:
+            progress.update(task, shown=case.name)
+            records.append(run_case(case))
+            write(file, records)
+            numbers = numbers_of(records[-1]["samples"])
+            progress.print(
+                f"{case.name}: {1e3 * numbers.round:,.0f} ms a round, "
+                f"utilisation {numbers.utilisation:.0%}"
+            )
+            progress.advance(task)
+    return records
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--hosts", type=int, nargs="+", default=HOSTS, choices=(2, 3, 4))
+    add("--rates", nargs="+", default=RATES, help="of every link, each way")
+    add("--strategies", nargs="+", default=STRATEGIES, help="name, :rank or :stream")
+    add("--sync-periods", type=int, nargs="+", default=SYNC_PERIODS, help="τ")
+    add("--repetitions", type=int, default=10, help="rounds of every kind, 2 or more")
+    add("--width", type=int, default=WIDTH, help="of the network")
+    add("--depth", type=int, default=DEPTH, help="of the network")
+    add("--out", type=pathlib.Path, default="out/network", help="directory")
+    add("--measure", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        return run_process(*args.measure)
+    if reason := why_not():
+        parser.error(reason)
+    console = Console(width=max(Console().width, 120))
+    options = args.repetitions, args.width, args.depth
+    try:
+        asked = list_cases(
+            args.hosts, args.rates, args.strategies, args.sync_periods, options
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    records = run_all(asked, args.out / NETWORK, console)
+    sections = [network_tables.section(records), network_cases.section(records)]
+    text = to_markdown(filter(None, sections))
+    (args.out / NETWORK).with_suffix(".md").write_text(text, encoding="utf-8")
+    console.print(Markdown(text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What processes do between which links are measured: rounds of a plain network."""
+
+import operator
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from olsgd_jax import (
+    Config,
+    Strategy,
+    WorkerState,
+    init_state,
+    make_worker_round,
+    on_workers,
+    plain_loss,
+    to_workers,
+)
+from olsgd_jax.build import build_strategy
+from olsgd_jax.drivers.forms import flatten, fragments_form
+from olsgd_jax.drivers.fused import fused
+from olsgd_jax.drivers.host import host
+from olsgd_jax.drivers.platforms import platform_of
+from olsgd_jax.pieces import cut
+from olsgd_jax.round import make_round_parts
+from olsgd_jax.types import ArrayTree, Batch, Mean
+
+WIDTH, DEPTH, BATCH_SIZE = 512, 8, 64  # 2.1 million parameters
+OPTIMIZER = optax.sgd(0.01)
+
+
+class Work(NamedTuple):
+    """What a process does."""
+
+    strategy: str  # by name, with a rank or "stream" behind a colon
+    sync_period: int  # τ
+    width: int = WIDTH
+    depth: int = DEPTH
+
+
+@plain_loss
+def loss(params: list, x: jax.Array) -> jax.Array:
+    for w in params:
+        x = jnp.tanh(x @ w)
+    return jnp.mean(x**2)
+
+
+def strategy_of(work: Work, num_workers: int) -> tuple[Strategy, bool]:
+    """Builds the strategy that is named, and says whether it is streamed."""
+    name, _, detail = work.strategy.partition(":")
+    if detail not in ("", "stream") and not detail.isdigit():
+        raise ValueError(
+            f"strategy must have a rank or stream behind its colon, got {work.strategy}"
+        )
+    args: dict[str, float] | None = {"rank": int(detail)} if detail.isdigit() else None
+    config = Config(strategy=name, strategy_args=args, num_workers=num_workers)
+    return build_strategy(config), detail == "stream"
+
+
+def start(work: Work, mesh: Mesh) -> tuple[WorkerState, Batch]:
+    """Makes the state and batches that a round begins with."""
+    strategy, _ = strategy_of(work, mesh.size)
+    state = init_state(_params(work), OPTIMIZER, strategy, mesh=mesh)
+    batches = jnp.ones((work.sync_period, BATCH_SIZE, work.width))
+    return state, to_workers(batches, mesh.size, mesh)
+
+
+def worker_round(work: Work, mean: Mean, mesh: Mesh) -> Callable:
+    """Makes one worker's round, as `make_round` does, but with any mean."""
+    strategy, stream = strategy_of(work, mesh.size)
+    platform = platform_of(mesh)
+    form = fragments_form(work.sync_period, mesh) if stream else platform.form
+    return make_worker_round(
+        loss, OPTIMIZER, strategy, mean=mean, form=form, gradient=platform.gradient
+    )
+
+
+def make_run(work: Work, mean: Mean, mesh: Mesh) -> Callable:
+    """Makes the round of all workers: under the host driver where that can overlap."""
+    strategy, stream = strategy_of(work, mesh.size)
+    if strategy.mean_of != "start" or stream:
+        return fused(on_workers(worker_round(work, mean, mesh), mesh), {})
+    gradient = platform_of(mesh).gradient
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", mean, gradient)
+    return host(parts, mean, lambda state, batches: None, mesh, None)
+
+
+def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
+    """Lists what a worker hands to the means of a round, one after the other."""
+    params = _params(work)
+    strategy, stream = strategy_of(work, num_workers)
+    if stream:
+        pieces, num = cut(params, work.sync_period), work.sync_period
+        return [jax.tree.map(operator.itemgetter(k), pieces) for k in range(num)]
+    match strategy.mean_of:
+        case "start":
+            return [flatten(params, None)]
+        case "end":
+            return [params]
+    shapes: list[ArrayTree] = []
+
+    def note(tree: ArrayTree) -> ArrayTree:
+        shapes.append(jax.eval_shape(lambda: tree))
+        return tree
+
+    jax.eval_shape(
+        lambda grads: strategy.reduce_grads(grads, strategy.init(grads), note), params
+    )
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return work.sync_period * zeros
+
+
+def _params(work: Work) -> list[jax.Array]:
+    return [jnp.eye(work.width)] * work.depth

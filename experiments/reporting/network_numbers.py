@@ -1,0 +1,62 @@
+"""What the times of rounds with and without communication say."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Numbers(NamedTuple):
+    """Medians over rounds; times in seconds."""
+
+    steps: float  # a round without communication: its local steps and mix
+    mean: float  # the means of a round, alone
+    round: float
+    exposed: tuple[float, float, float]  # round less steps; the middle is its median
+    cpu: float  # of the transport, per process
+    sent: float  # bytes a host sends
+
+    @property
+    def exposed_percent(self) -> float:
+        """Gives the exposed time in hundredths of the steps."""
+        return 100 * self.exposed[1] / self.steps
+
+    @property
+    def of_limit(self) -> float:
+        """Gives the round in the larger of steps and mean, which none can go below."""
+        return self.round / max(self.steps, self.mean)
+
+    @property
+    def utilisation(self) -> float:
+        """Gives the part of a round in which a worker computes."""
+        return self.steps / self.round
+
+
+def numbers_of(samples: Mapping[str, Sequence[float]]) -> Numbers:
+    """Takes medians, and the exposed time round by round, with its quartiles."""
+    median = {name: statistics.median(values) for name, values in samples.items()}
+    exposed = [a - b for a, b in zip(samples["with"], samples["without"], strict=True)]
+    low, middle, high = statistics.quantiles(exposed, n=4)
+    return Numbers(
+        steps=median["without"],
+        mean=median["mean"],
+        round=median["with"],
+        exposed=(low, middle, high),
+        cpu=median["with_cpu"] - median["without_cpu"],
+        # Both have the same mean of one number, by which hosts meet.
+        sent=median["with_bytes"] - median["without_bytes"],
+    )
+
+
+def of_hosts(samples: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, list]:
+    """Joins what hosts measured of the same rounds.
+
+    A round lasts as long as on the host that has it longest; CPU time and bytes are
+    means over hosts.
+    """
+    return {
+        name: [
+            statistics.mean(x) if name.endswith(("_cpu", "_bytes")) else max(x)
+            for x in zip(*(own[name] for own in samples), strict=True)
+        ]
+        for name in samples[0]
+    }

@@ -1,0 +1,75 @@
+"""Records of what `network` measured: a file of JSON lines, one for every case."""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from experiments.paper import NAMES
+
+NETWORK = "network.jsonl"
+"""What a file of them is called."""
+
+Record = Mapping  # all of a case, what was measured, and where
+
+
+def read(file: pathlib.Path) -> list[dict]:
+    """Reads what `write` wrote."""
+    return [json.loads(x) for x in file.read_text(encoding="utf-8").splitlines()]
+
+
+def write(file: pathlib.Path, records: Iterable[Record]) -> None:
+    """Writes all records at once, so that a file is never half of one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    new = file.with_suffix(".new")
+    new.write_text(text, encoding="utf-8")
+    os.replace(new, file)
+
+
+def groups(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Sorts records by what may stand side by side, and says what that is.
+
+    Of two records of the same case the later one counts.
+    """
+    found: dict[tuple, dict[tuple, Record]] = {}
+    for x in records:
+        group = x["num_hosts"], x["width"], x["depth"], x["machine"], x["num_cores"]
+        case = x["rate"], x["strategy"], x["sync_period"]
+        found.setdefault(group, {})[case] = x
+    return {_title(list(own.values())): list(own.values()) for own in found.values()}
+
+
+def name_of(label: str) -> str:
+    """Says in prose what a strategy is; its optimizer has no momentum here.
+
+    >>> name_of("powersgd:4"), name_of("easgd")
+    ('PowerSGD, rank 4', 'EASGD')
+    """
+    strategy, _, detail = label.partition(":")
+    name = {**NAMES, "easgd": "EASGD"}.get(strategy, strategy)
+    if not detail:
+        return name
+    return f"{name}, {'streamed' if detail == 'stream' else f'rank {detail}'}"
+
+
+def rate_of(rate: str) -> str:
+    """Writes a rate as people do.
+
+    >>> rate_of("200mbit")
+    '200 Mbit/s'
+    """
+    return f"{rate[:-4]} {rate[-4:].capitalize()}/s"
+
+
+def unique(values: Iterable) -> list:
+    """Gives every value once, in the order in which they came."""
+    return list(dict.fromkeys(values))
+
+
+def _title(records: Sequence[Record]) -> str:
+    x = records[0]
+    parameters = x["depth"] * x["width"] ** 2
+    title = f"{x['num_hosts']} hosts, {parameters:,} parameters, {x['machine']}"
+    shared = -(-x["num_hosts"] // x["num_cores"])
+    return f"{title}, {shared} hosts on a core" if shared > 1 else title
