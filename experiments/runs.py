@@ -8,6 +8,8 @@ import pathlib
 from collections.abc import Iterable
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 from rich.console import Console
 
 from experiments.progress import make_progress, shown
@@ -39,11 +41,16 @@ def run_all(
       console: where progress is shown.
 
     Returns:
-      All runs by name. One that diverged is a result like any other.
+      All runs by name. One that diverged is a result like any other. Process 0 alone
+      writes and reads the files; other processes train with it, and get nothing.
     """
     named = {name_of(config): config for config in configs}
     files = {name: out / f"{name}.jsonl" for name in named}
-    todo = [name for name in named if not _is_done(files[name], named[name])]
+    is_first = jax.process_index() == 0
+    is_done = [is_first and _is_done(files[name], named[name]) for name in named]
+    # Others may see other files, or the same ones later.
+    is_done = multihost_utils.broadcast_one_to_all(np.array(is_done, np.int32))
+    todo = [name for name, done in zip(named, is_done, strict=True) if not done]
     done = len(named) - len(todo)
     if done:
         console.print(f"{done} of {len(named)} runs are in {out} already")
@@ -61,7 +68,7 @@ def run_all(
             progress.remove_task(task)
             progress.advance(total)
             jax.clear_caches()  # programs of another run are of no use
-    return {name: read_records(file) for name, file in files.items()}
+    return {name: read_records(file) for name, file in files.items() if is_first}
 
 
 def _is_done(file: pathlib.Path, config: Config) -> bool:

@@ -8,12 +8,18 @@ import jax
 from rich.console import Console
 from rich.markdown import Markdown
 
-from experiments.options import add_config_options, config_options
+from experiments.options import (
+    add_config_options,
+    add_process_options,
+    config_options,
+    join_as_asked,
+)
 from experiments.presets import PRESETS, preset
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.sections import Section
 from experiments.runs import run_all
-from olsgd_jax import Config, Run
+from olsgd_jax import Config, Run, meet
+from olsgd_jax.mesh import share_workers
 from olsgd_jax.types import Option
 
 EVERY = 8  # local steps in a round of a strategy that averages at every one
@@ -47,6 +53,7 @@ def sweep_parser(
         "--sync-periods", type=int, nargs="+", default=sync_periods, help="τ"
     )
     decided = ("strategy", "strategy_args", "sync_period", *without)
+    add_process_options(parser)
     add_config_options(parser, without=decided)
     return parser
 
@@ -79,15 +86,21 @@ def run_sweep(
       name: of the file in the sweep's directory that gets the same as Markdown.
     """
     args = parser.parse_args()
-    console = Console()
     try:
         configs = runs(args)
+        process = join_as_asked(args)
         # Before anything asks for a device: afterwards their number is fixed.
-        workers = max(config.num_workers for config in configs)
-        jax.config.update("jax_num_cpu_devices", workers)
+        own = [
+            share_workers(config.num_workers, process.num_processes)
+            for config in configs
+        ]
+        jax.config.update("jax_num_cpu_devices", max(own))
+        console = Console(quiet=process.id > 0)
         done = run_all(configs, args.out, console)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    text = to_markdown(filter(None, [section(args, done.values())]))
-    (args.out / name).write_text(text, encoding="utf-8")
-    console.print(Markdown(text))
+    if process.id == 0:
+        text = to_markdown(filter(None, [section(args, done.values())]))
+        (args.out / name).write_text(text, encoding="utf-8")
+        console.print(Markdown(text))
+    meet()

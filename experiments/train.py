@@ -6,7 +6,8 @@ Cost:    --dry-run says it for any run
 Answer:  records in out/train/run.jsonl, and a page about them beside it
 
 Without --preset the options of the run are those of `Config`; with it, those that are
-given stand instead of the preset's. On CPUs every worker is a device of its own.
+given stand instead of the preset's. On CPUs every worker is a device of its own. In
+several processes, each with its share of the workers, process 0 writes and prints.
 """
 
 import argparse
@@ -19,13 +20,19 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from experiments.options import add_config_options, config_options
+from experiments.options import (
+    add_config_options,
+    add_process_options,
+    config_options,
+    join_as_asked,
+)
 from experiments.presets import PRESETS, preset
 from experiments.progress import make_progress, shown
 from experiments.report import write_report
 from experiments.tensorboard import with_events
-from olsgd_jax import Config, describe, train, write_records
+from olsgd_jax import Config, describe, meet, train, write_records
 from olsgd_jax.build import Parts, build
+from olsgd_jax.mesh import share_workers
 
 PROBE = 8  # examples whose gradient is timed for an estimate
 
@@ -86,17 +93,21 @@ def _words(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def run(config: Config, parts: Parts, args: argparse.Namespace) -> None:
+def run(
+    config: Config, parts: Parts, args: argparse.Namespace, console: Console
+) -> None:
     """Trains, and writes records and a page."""
-    console, file = Console(), args.out / "run.jsonl"
+    file, is_first = args.out / "run.jsonl", jax.process_index() == 0
     with make_progress(console) as progress:
         task = progress.add_task(
             config.strategy, total=config.num_rounds, shown="compiling"
         )
         records = shown(train(config, parts), progress, task)
-        if args.tensorboard:
+        if args.tensorboard and is_first:
             records = with_events(records, args.out / "events")
         write_records(file, config, records, describe(config, parts))
+    if not is_first:
+        return
     write_report(
         args.out / "report.html", [file], f"{config.strategy} on {config.dataset}"
     )
@@ -121,23 +132,28 @@ def main() -> None:
         "--tensorboard", action="store_true", help="write event files to OUT/events too"
     )
     parser.add_argument(
-        "--cpu-devices", type=int, help="on CPUs; by default one for each worker"
+        "--cpu-devices", type=int, help="of a process; by default one for each worker"
     )
+    add_process_options(parser)
     add_config_options(parser)
     args = parser.parse_args()
     try:
         config = resolve(args)
+        process = join_as_asked(args)
+        own = share_workers(config.num_workers, process.num_processes)
         # Before anything asks for a device: afterwards their number is fixed.
-        jax.config.update("jax_num_cpu_devices", args.cpu_devices or config.num_workers)
+        jax.config.update("jax_num_cpu_devices", args.cpu_devices or own)
         parts = build(config)
     except (ValueError, OSError) as error:
         parser.error(str(error))
+    console = Console(quiet=process.id > 0)
     if args.dry_run:
-        return describe_run(config, parts, Console())
+        return describe_run(config, parts, console)
     try:
-        run(config, parts, args)
+        run(config, parts, args, console)
     except FloatingPointError as error:
         sys.exit(str(error))
+    meet()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ from olsgd_jax.data.partitions import label_histogram as label_histogram
 from olsgd_jax.data.partitions import make_partition as make_partition
 from olsgd_jax.describe import Facts as Facts
 from olsgd_jax.describe import describe as describe
+from olsgd_jax.distributed import Process as Process
+from olsgd_jax.distributed import join as join
+from olsgd_jax.distributed import meet as meet
 from olsgd_jax.drivers.make_round import make_round as make_round
 from olsgd_jax.evaluate import Evaluation as Evaluation
 from olsgd_jax.evaluate import evaluate as evaluate

@@ -46,6 +46,7 @@ def worker_mesh(
     counts = {"num_workers": num_workers, DATA: data, FSDP: fsdp}
     for name, count in counts.items():
         check_count(name, count)
+    of_all = devices is None
     devices = jax.devices() if devices is None else devices
     needed = num_workers * data * fsdp
     if needed > len(devices):
@@ -57,11 +58,49 @@ def worker_mesh(
             f"XLA_FLAGS=--xla_force_host_platform_device_count={needed} "
             "before jax starts"
         )
+    if of_all:
+        _check_all_take_part(num_workers, devices, needed)
     inner = {name: size for name, size in {DATA: data, FSDP: fsdp}.items() if size > 1}
     chosen = np.array(devices[:needed]).reshape(num_workers, *inner.values())
     # shard_map wants Auto axes; jax.make_mesh would make them Explicit.
     types = (AxisType.Auto,) * chosen.ndim
     return Mesh(chosen, (WORKERS, *inner), axis_types=types)
+
+
+def process_devices() -> list[list[Device]]:
+    """Lists the devices of every process, of which all have the same number.
+
+    >>> len(process_devices())
+    1
+    """
+    found = [[] for _ in range(jax.process_count())]
+    for device in jax.devices():
+        found[device.process_index].append(device)
+    counts = [len(devices) for devices in found]
+    if len(set(counts)) > 1:
+        raise ValueError(
+            "processes must have the same number of devices, got "
+            f"{', '.join(map(str, counts))} in processes 0 to {len(counts) - 1}; "
+            "start all of them in the same way, with JAX_LOCAL_DEVICE_IDS where some "
+            "hosts have more"
+        )
+    return found
+
+
+def share_workers(num_workers: int, num_processes: int) -> int:
+    """Counts the workers of one process.
+
+    >>> share_workers(num_workers=8, num_processes=2)
+    4
+    """
+    if num_workers % num_processes:
+        low = num_workers // num_processes * num_processes
+        near = " or ".join(str(x) for x in (low, low + num_processes) if x)
+        raise ValueError(
+            "num_workers must be a multiple of the number of processes, got "
+            f"{num_workers} workers and {num_processes} processes; use {near} workers"
+        )
+    return num_workers // num_processes
 
 
 def worker_devices(mesh: Mesh) -> int:
@@ -71,3 +110,19 @@ def worker_devices(mesh: Mesh) -> int:
     1
     """
     return mesh.size // mesh.shape[WORKERS]
+
+
+def _check_all_take_part(
+    num_workers: int, devices: Sequence[Device], needed: int
+) -> None:
+    """Raises if a process would have no worker: it would wait for ever, or others."""
+    left_out = {x.process_index for x in devices} - {
+        x.process_index for x in devices[:needed]
+    }
+    if left_out:
+        raise ValueError(
+            f"num_workers must give every process a device, got {num_workers} workers "
+            f"and none for process {', '.join(map(str, sorted(left_out)))} of "
+            f"{jax.process_count()}; pass the devices to take, the same from each "
+            "process, or use more workers"
+        )

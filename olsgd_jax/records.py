@@ -5,6 +5,7 @@ versions, the commit and the devices. Every other line is one `Record`, but for 
 last of a run that came to its end: that one says how.
 """
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -30,6 +31,8 @@ def write_records(
 ) -> None:
     """Writes a run to a file made anew, each record as soon as it comes.
 
+    Of several processes, which all have to ask for the records, the first one writes.
+
     Args:
       path: of the file; its directories are made.
       config: of the run.
@@ -47,6 +50,9 @@ def write_records(
     >>> read_records(path).records[0].round
     2
     """
+    if jax.process_index() > 0:
+        collections.deque(records, maxlen=0)
+        return
     header = {
         "config": dataclasses.asdict(config),
         "facts": facts and facts._asdict(),

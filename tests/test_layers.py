@@ -19,6 +19,8 @@ ROOT = pathlib.Path(olsgd_jax.__file__).parent
 LAYERS = """
 types
 checks
+who_is_where roll_call last_words
+distributed
 config
 workers
 mesh

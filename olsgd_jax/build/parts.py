@@ -16,7 +16,7 @@ from olsgd_jax.data.dataset import Dataset
 from olsgd_jax.data.datasets import load_dataset
 from olsgd_jax.data.partitions import make_partition
 from olsgd_jax.local import WorkerState
-from olsgd_jax.mesh import worker_mesh
+from olsgd_jax.mesh import process_devices, share_workers, worker_mesh
 from olsgd_jax.state import init_state
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.task import Task
@@ -91,17 +91,27 @@ def build_mesh(config: Config) -> Mesh | None:
     """Places the workers: one device each, or several as lanes of a device.
 
     A config that names no mapping gets a device for every worker, or as many as there
-    are that can share the workers evenly; None is one device for all.
+    are that can share the workers evenly; None is one device for all. All processes
+    have as many workers, and as many devices for them.
 
     >>> from olsgd_jax import Config
     >>> from olsgd_jax.build import build_mesh
     >>> build_mesh(Config(mapping="vmap")) is None
     True
     """
+    m, num_processes = config.num_workers, jax.process_count()
     if config.mapping == "vmap":
+        if num_processes > 1:
+            raise ValueError(
+                "mapping must not be vmap, which has all workers on one device, with "
+                f"{num_processes} processes; leave it out"
+            )
         return None
-    m, num_devices = config.num_workers, jax.device_count()
-    places = max(x for x in range(1, m + 1) if m % x == 0 and x <= num_devices)
-    if config.mapping is None and places == 1 < m:
+    own, devices = share_workers(m, num_processes), process_devices()
+    places = max(x for x in range(1, own + 1) if own % x == 0 and x <= len(devices[0]))
+    if config.mapping is None and places == 1 < m and num_processes == 1:
         return None
-    return worker_mesh(m if config.mapping == "pmap" else places)
+    if config.mapping == "pmap":
+        places = own
+    chosen = [device for devices in devices for device in devices[:places]]
+    return worker_mesh(places * num_processes, chosen)

@@ -1,0 +1,137 @@
+"""Question: what happens to a run when one of its processes is killed?
+
+Run:     python -m experiments.killed --times 20
+Cost:    a minute each time (2 CPU cores, with other work beside it)
+Answer:  all others end by themselves, within 7 seconds with --peer-timeout 5, and say
+         which process is gone. One that is killed while processes still join is
+         noticed when the time for that is over; if it had answered the roll call, the
+         others say that somebody is missing, not who. None hangs, none is left behind.
+
+Each time four processes train, without `experiments.launch`, which would end them by
+itself. Chance says which of them is killed, and when: while they start, train or end.
+"""
+
+import argparse
+import contextlib
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.launch import end_all, free_coordinator, start
+from olsgd_jax.who_is_where import ENVIRONMENT
+
+NUM_PROCESSES = 4
+JOIN_TIMEOUT, PEER_TIMEOUT = 20, 5
+OPTIONS = {
+    "join-timeout": JOIN_TIMEOUT,
+    "peer-timeout": PEER_TIMEOUT,
+    "width": 4,
+    "batch-size": 4,
+    "num-rounds": 400,
+    "evaluate-every": 40,
+}
+DEADLINE = JOIN_TIMEOUT + PEER_TIMEOUT + 35  # seconds from the kill to the end of all
+SAID = re.compile(r"^olsgd_jax: .*|^train.py: error: .*", re.MULTILINE)
+
+
+def command(out: str) -> list[str]:
+    options = [f"--{name}={value}" for name, value in OPTIONS.items()]
+    return [sys.executable, "-m", "experiments.train", f"--out={out}", *options]
+
+
+def kill_one(victim: int, instant: float) -> dict[str, str]:
+    """Kills a process of a run after some seconds; says what became of the others.
+
+    Raises:
+      AssertionError: if one hangs, fails without a word, or leaves something behind.
+    """
+    coordinator = free_coordinator()
+    with tempfile.TemporaryDirectory() as out:
+        processes = start(command(out), NUM_PROCESSES, coordinator)
+        try:
+            time.sleep(instant)
+            was_over = processes[victim].poll() is not None
+            processes[victim].kill()
+            killed = time.monotonic()
+            written = [_rest(process, killed + DEADLINE) for process in processes]
+            seconds = time.monotonic() - killed
+        finally:
+            end_all(processes)
+    left = left_behind(coordinator)
+    assert not left, f"processes {left} were left behind"
+    others = [i for i in range(NUM_PROCESSES) if i != victim]
+    said = [SAID.findall(written[i])[-1:] for i in others if processes[i].returncode]
+    assert all(said), f"one failed without a word: {written}"
+    named = re.compile(rf"process (\d+ and )*{victim}\b|missing: (\d+, )*{victim}\b")
+    return {
+        "victim": str(victim),
+        "killed after": f"{instant:.1f} s" + (", too late" if was_over else ""),
+        "others failed": str(len(said)),
+        "and named it": str(sum(bool(named.search(text)) for [text] in said)),
+        "last one ended": f"{seconds:.1f} s later",
+        "said": said[0][0] if said else "",
+    }
+
+
+def _rest(process: subprocess.Popen, deadline: float) -> str:
+    try:
+        _, errors = process.communicate(timeout=deadline - time.monotonic())
+    except subprocess.TimeoutExpired as error:
+        raise AssertionError(f"{process.pid} hangs after {DEADLINE} s") from error
+    return errors.decode(errors="replace")
+
+
+def left_behind(coordinator: str) -> list[str]:
+    """Lists processes of any kind that a run with this coordinator has started."""
+    mark = f"{ENVIRONMENT['coordinator']}={coordinator}\0".encode()
+    time.sleep(0.5)  # for those that only pass on what a process wrote last
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if mark in (path / "environ").read_bytes():
+                found.append(path.name)
+    return found
+
+
+def whole_run() -> float:
+    """Counts the seconds of a run in which nobody is killed."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as out:
+        processes = start(command(out), NUM_PROCESSES, free_coordinator())
+        for process in processes:
+            process.communicate()
+    return time.monotonic() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--times", type=int, default=20, help="runs to kill one of")
+    parser.add_argument("--seed", type=int, default=0, help="of all chances")
+    args = parser.parse_args()
+    console, chance, rows = Console(), random.Random(args.seed), []
+    with console.status("a whole run"):
+        seconds = whole_run()
+    for number in range(args.times):
+        victim, instant = chance.randrange(NUM_PROCESSES), chance.uniform(0, seconds)
+        with console.status(f"{number + 1} of {args.times}"):
+            rows.append(kill_one(victim, instant))
+    *heads, _ = rows[0]
+    table = Table(*heads, title=f"A run takes {seconds:.0f} s if nobody is killed")
+    for row in rows:
+        table.add_row(*(row[head] for head in heads))
+    console.print(table)
+    for text in sorted({row["said"] for row in rows} - {""}):
+        console.print(text, markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Question: how does a command run in several processes of this machine?
+
+Run:     python -m experiments.launch --processes 4 -- \
+             python -m experiments.train --preset cpu --num-workers 16
+Cost:    that of the command
+Answer:  what the processes print, each line with the number of its process
+
+The command is told by its environment who it is and where process 0 is; `join` reads
+that. If one process fails, all others are ended, and its exit status is that of the
+whole. On GPUs each process has the one of its number.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from experiments.prefixed import Prefixed
+from olsgd_jax.who_is_where import ENVIRONMENT
+
+GRACE = 5.0  # seconds between asking a process to end and ending it
+
+
+def free_coordinator() -> str:
+    """Finds an address of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def start(
+    command: Sequence[str], num_processes: int, coordinator: str
+) -> list[subprocess.Popen]:
+    """Starts the processes, each the leader of a group of its own."""
+    values = {"coordinator": coordinator, "num_processes": num_processes}
+    processes = []
+    for number in range(num_processes):
+        own = {**values, "process_id": number}
+        known = {ENVIRONMENT[name]: str(value) for name, value in own.items()}
+        processes.append(
+            subprocess.Popen(
+                command,
+                env={"JAX_LOCAL_DEVICE_IDS": str(number), **os.environ, **known},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+        )
+    return processes
+
+
+def _end_with_parent() -> None:
+    """Lets this process be killed when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def run(command: Sequence[str], num_processes: int, grace: float = GRACE) -> int:
+    """Runs a command in several processes, until all of them have ended.
+
+    Returns:
+      0, or the exit status of the process that failed first; 128 more than the number
+      of a signal that ended it, or that ended all of them.
+    """
+    asked: list[int] = []  # signals that came
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: asked.append(number))
+    processes: list[subprocess.Popen] = []
+    status, deadline = 0, float("inf")
+    try:
+        processes += start(command, num_processes, free_coordinator())
+        output = Prefixed(processes)
+        while any(process.poll() is None for process in processes) or output.is_open:
+            output.show(0.1)
+            failed = [i for i, x in enumerate(processes) if x.poll()]
+            if not status and (asked or failed):
+                status = _say_why(output, asked, failed, processes)
+                deadline = time.monotonic() + grace
+                _send(processes, asked[0] if asked else signal.SIGTERM)
+            if time.monotonic() > deadline:
+                break
+    finally:
+        end_all(processes)
+    return status
+
+
+def end_all(processes: Sequence[subprocess.Popen]) -> None:
+    """Kills whatever is left of the processes, and of what they have started."""
+    _send(processes, signal.SIGKILL)
+    for process in processes:
+        with process:  # closes its pipes, and waits for it
+            pass
+
+
+def _say_why(
+    output: Prefixed,
+    asked: list[int],
+    failed: list[int],
+    processes: list[subprocess.Popen],
+) -> int:
+    """Says why all processes are ended, and gives the exit status for it."""
+    if asked:
+        output.say(f"{signal.Signals(asked[0]).name} came; all processes are ended")
+        return 128 + asked[0]
+    code = processes[failed[0]].returncode
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+    output.say(f"process {failed[0]} ended first, {how}; all others are ended")
+    return code if code > 0 else 128 - code
+
+
+def _send(processes: Sequence[subprocess.Popen], number: int) -> None:
+    """Sends a signal to all processes, and to what they have started."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--processes", type=int, required=True, help="how many")
+    parser.add_argument(
+        "--grace",
+        type=float,
+        default=GRACE,
+        help="seconds from asking processes to end until they are killed; %(default)g",
+    )
+    parser.add_argument("command", nargs="+", help="behind --: what each of them runs")
+    args = parser.parse_args()
+    if args.processes < 1:
+        parser.error(f"--processes must be at least 1, got {args.processes}")
+    try:
+        sys.exit(run(args.command, args.processes, args.grace))
+    except OSError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

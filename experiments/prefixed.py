@@ -1,0 +1,58 @@
+"""What several processes print, each line with the number of its process."""
+
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+
+class Prefixed:
+    """Shows the output of processes as it comes, in whole lines.
+
+    What goes to their standard output goes to ours; the same with errors.
+    """
+
+    def __init__(self, processes: Sequence[subprocess.Popen]):
+        self._pipes = selectors.DefaultSelector()
+        self._begun: dict[int, bytes] = {}  # lines without an end, by file descriptor
+        consoles = Console(file=sys.stdout), Console(file=sys.stderr)
+        for number, process in enumerate(processes):
+            for console, pipe in zip(
+                consoles, (process.stdout, process.stderr), strict=True
+            ):
+                assert pipe is not None
+                self._begun[pipe.fileno()] = b""
+                self._pipes.register(pipe, selectors.EVENT_READ, (number, console))
+        self._errors = consoles[1]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a process may print any more."""
+        return bool(self._pipes.get_map())
+
+    def show(self, timeout: float) -> None:
+        """Shows what has been printed, or waits for some of it for a while."""
+        for key, _ in self._pipes.select(timeout):
+            number, console = key.data
+            part = os.read(key.fd, 1 << 16)
+            *lines, rest = (self._begun[key.fd] + part).split(b"\n")
+            if not part:
+                self._pipes.unregister(key.fileobj)
+                lines, rest = [rest] if rest else [], b""
+            self._begun[key.fd] = rest
+            for line in lines:
+                self._print(console, number, line.decode(errors="replace"))
+
+    def say(self, text: str) -> None:
+        """Says something of all processes."""
+        self._errors.print(Text(f"[launch] {text}", style="bold"), soft_wrap=True)
+
+    def _print(self, console: Console, number: int, line: str) -> None:
+        start = Text(f"[{number}] ", style=COLOURS[number % len(COLOURS)])
+        console.print(start + Text.from_ansi(line), soft_wrap=True, highlight=False)

@@ -1,0 +1,142 @@
+"""Processes find each other, train as one does, and end together."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments.killed import left_behind
+from experiments.launch import end_all, free_coordinator, start
+from olsgd_jax import read_records
+
+ROOT = pathlib.Path(__file__).parents[1]
+TRAIN = f"exec {sys.executable} -m experiments.train --width 4 --batch-size 4"
+MEETING = """
+import time
+from olsgd_jax import join, meet
+process = join(peer_timeout=3)
+{}
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+
+
+def run(command, num_processes):
+    """Runs a command in processes; their statuses, and what each of them wrote."""
+    processes = start(command, num_processes, free_coordinator())
+    try:
+        written = [b"".join(x.communicate(timeout=100)).decode() for x in processes]
+    finally:
+        end_all(processes)
+    return [x.returncode for x in processes], written
+
+
+def test_two_processes_train_as_one_does(tmp_path):
+    script = [sys.executable, str(ROOT / "tests" / "trained.py")]
+    one, two = tmp_path / "one", tmp_path / "two"
+    subprocess.run([*script, str(one), "4"], check=True)
+    statuses, written = run([*script, str(two), "1"], num_processes=2)
+    assert statuses == [0, 0], written
+    for name in ("overlap_local_sgd.jsonl", "local_sgd.jsonl"):
+        runs = read_records(one / name), read_records(two / name)
+        assert runs[1].devices == "2 x cpu"
+        for a, b in zip(*(run.records for run in runs), strict=True):
+            for field in ("train_loss", "test_loss", "test_accuracy", "spread"):
+                values = [getattr(record, field) for record in (a, b)]
+                np.testing.assert_allclose(*values, rtol=1e-12, atol=1e-12)
+        assert runs[0].records[-1].round == 20
+
+
+def test_process_0_alone_writes(tmp_path):
+    # Each has a directory of its own, as on hosts that share none.
+    train = f"{TRAIN} --num-rounds 2 --tensorboard --out {tmp_path}/$OLSGD_PROCESS_ID"
+    statuses, written = run(["sh", "-c", train], num_processes=2)
+    assert statuses == [0, 0], written
+    assert [path.name for path in tmp_path.iterdir()] == ["0"]
+    files = {path.name for path in (tmp_path / "0").iterdir()}
+    assert files == {"run.jsonl", "report.html", "report.md", "events"}
+    assert read_records(tmp_path / "0" / "run.jsonl").devices == "4 x cpu"
+    assert ["Report" in text for text in written] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--num-workers 3", "got 3 workers and 2 processes; use 2 or 4 workers"),
+        (
+            "--cpu-devices $((OLSGD_PROCESS_ID + 1))",
+            "same number of devices, got 1, 2 in processes 0 to 1",
+        ),
+    ],
+)
+def test_workers_that_cannot_be_shared_are_an_error_in_all(options, message):
+    statuses, written = run(["sh", "-c", f"{TRAIN} {options}"], num_processes=2)
+    assert statuses == [2, 2], written
+    assert all(message in text for text in written), written
+
+
+@pytest.mark.parametrize(
+    ("victim", "number"),
+    [
+        (1, signal.SIGKILL),
+        (2, signal.SIGSTOP),
+        (1, signal.SIGTERM),
+        (0, signal.SIGKILL),
+    ],
+)
+def test_a_process_that_dies_or_hangs_ends_the_others(victim, number):
+    coordinator = free_coordinator()
+    script = MEETING.format("while True: meet()")
+    processes = start([sys.executable, "-uc", script], 3, coordinator)
+    others = [process for i, process in enumerate(processes) if i != victim]
+    try:
+        for process in processes:  # gloo says so when the first mean begins
+            assert process.stdout is not None
+            assert b"connected" in process.stdout.readline()
+        os.kill(processes[victim].pid, number)
+        written = [process.communicate(timeout=30)[1].decode() for process in others]
+    finally:
+        end_all(processes)
+    assert all(process.returncode for process in others)
+    for text in written:
+        assert text.splitlines()[-1].startswith(f"olsgd_jax: process {victim} died, h")
+    assert left_behind(coordinator) == []
+
+
+def test_one_that_fails_leaves_at_once_and_is_named():
+    fail = "if process.id == 1: raise KeyError('of its own')\nmeet()"
+    script = [sys.executable, "-uc", MEETING.format(fail)]
+    statuses, written = run(script, num_processes=2)
+    assert statuses == [-signal.SIGABRT, 1], written
+    assert "KeyError: 'of its own'" in written[1]
+    assert "olsgd_jax: process 1 died" in written[0]
+
+
+def test_one_may_take_its_time_if_all_meet_in_the_end():
+    wait = "meet()\nif process.id == 0: time.sleep(6)\nmeet()"
+    script = [sys.executable, "-uc", MEETING.format(wait)]
+    statuses, written = run(script, num_processes=2)
+    assert statuses == [0, 0], written
+
+
+def test_who_is_missing_is_said_by_all_who_came():
+    coordinator = free_coordinator()
+    options = f"--coordinator {coordinator} --num-processes 4 --join-timeout 6"
+    command = f"{TRAIN} {options} --process-id"
+    came = [
+        subprocess.Popen(["sh", "-c", f"{command} {i}"], stderr=subprocess.PIPE)
+        for i in (0, 2)
+    ]
+    written = [process.communicate(timeout=60)[1].decode() for process in came]
+    for process, text in zip(came, written, strict=True):
+        assert process.returncode == 2
+        assert "2 of 4 processes came within 6 s; missing: 1, 3" in text
+        assert "Traceback" not in text
