@@ -12,8 +12,9 @@ whole. On GPUs each process has the one of its number.
 
 import argparse
 import contextlib
-import ctypes
 import os
+import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 from experiments.prefixed import Prefixed
 from olsgd_jax.who_is_where import ENVIRONMENT
 
+BOUND = str(pathlib.Path(__file__).with_name("bound.py"))
 GRACE = 5.0  # seconds between asking a process to end and ending it
 
 
@@ -38,6 +40,8 @@ def start(
     command: Sequence[str], num_processes: int, coordinator: str
 ) -> list[subprocess.Popen]:
     """Starts the processes, each the leader of a group of its own."""
+    if shutil.which(command[0]) is None:
+        raise FileNotFoundError(f"{command[0]} must be a program, and is not found")
     values = {"coordinator": coordinator, "num_processes": num_processes}
     processes = []
     for number in range(num_processes):
@@ -45,23 +49,15 @@ def start(
         known = {ENVIRONMENT[name]: str(value) for name, value in own.items()}
         processes.append(
             subprocess.Popen(
-                command,
+                [sys.executable, "-I", "-S", BOUND, *command],
                 env={"JAX_LOCAL_DEVICE_IDS": str(number), **os.environ, **known},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
             )
         )
     return processes
-
-
-def _end_with_parent() -> None:
-    """Lets this process be killed when its parent ends, however that ends."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def run(command: Sequence[str], num_processes: int, grace: float = GRACE) -> int:

@@ -20,8 +20,7 @@ needs_hosts = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 def transfer(num_hosts, size, senders, receivers):
     """What `transfer.py` prints on every host: from whom, first and last time."""
-    script = str(pathlib.Path(__file__).with_name("transfer.py"))
-    command = [sys.executable, script, f"{size}", senders, receivers]
+    command = [sys.executable, "-m", "tests.transfer", f"{size}", senders, receivers]
     return [json.loads(x) for x in run_on_all(command, num_hosts, timeout=120)]
 
 

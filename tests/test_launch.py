@@ -119,7 +119,7 @@ def test_nothing_outlives_a_launch_that_is_killed(mark):
     ("words", "message"),
     [
         (["0", "--", "true"], "--processes must be at least 1, got 0"),
-        (["2", "--", "/no/such/file"], "No such file or directory: '/no/such/file'"),
+        (["2", "--", "/no/such/file"], "/no/such/file must be a program"),
     ],
 )
 def test_what_cannot_be_launched_is_said_in_one_line(words, message):

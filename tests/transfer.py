@@ -1,6 +1,6 @@
 """Sends bytes between hosts; a host that receives prints from whom, and when.
 
-    python tests/transfer.py SIZE SENDERS RECEIVERS
+    python -m tests.transfer SIZE SENDERS RECEIVERS
 
 Every sender sends SIZE bytes to every receiver, all at once. Both are numbers of hosts
 without a space between them.
