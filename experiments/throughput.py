@@ -2,8 +2,8 @@
 
 Run:     python -m experiments.throughput
 Cost:    2 minutes (2 CPU cores)
-Answer:  nothing: a round runs at 1.04 to 1.15 of the rate of steps by hand, and at 0.95
-         to 1.00 of the rate with one batch used again; 16 workers take 0.46 to 0.48 of
+Answer:  nothing: a round runs at 1.04 to 1.05 of the rate of steps by hand, and at 0.95
+         to 1.05 of the rate with one batch used again; 16 workers take 0.46 to 0.53 of
          16 times one worker, which alone cannot keep both cores busy
 
 One worker's round (input, augmentation, forward, backward, update, mean, mix) against
