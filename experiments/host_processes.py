@@ -13,7 +13,9 @@ from typing import TextIO
 
 import jax
 
+import olsgd_jax
 from experiments.hosts import INTERFACE, NAMES, address, hosts
+from olsgd_jax.who_is_where import variables
 
 TIMEOUT = 3600  # seconds
 _ANSWER = "ANSWER "
@@ -49,13 +51,13 @@ def answer(measured: object) -> None:
 def run_on_all(command: Sequence[str], num_hosts: int, timeout: float) -> list[str]:
     """Runs a command on every host, and waits for all of them.
 
-    In its environment are PROCESS, which counts from 0, NUM_PROCESSES, and COORDINATOR,
-    an address on host 0. If it fails on one host, it is stopped on the others.
+    Its environment says who is where, as `olsgd_jax.join` reads it. If it fails on one
+    host, it is stopped on the others.
 
     Returns:
       What each of them printed.
     """
-    told = {"COORDINATOR": f"{address(0)}:9911", "NUM_PROCESSES": f"{num_hosts}"}
+    coordinator = f"{address(0)}:9911"
     processes: list[subprocess.Popen] = []
     with contextlib.ExitStack() as stack:
 
@@ -67,7 +69,7 @@ def run_on_all(command: Sequence[str], num_hosts: int, timeout: float) -> list[s
             for i, host in enumerate(NAMES[:num_hosts]):
                 process = subprocess.Popen(
                     ["ip", "netns", "exec", host, *command],
-                    env={**os.environ, **told, "PROCESS": f"{i}"},
+                    env={**os.environ, **variables(coordinator, num_hosts, i)},
                     stdout=outputs[i],
                     stderr=errors[i],
                 )
@@ -101,16 +103,12 @@ def join() -> int:
     Returns:
       Which of them it is.
     """
-    process = int(os.environ["PROCESS"])
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[process % len(cores)]})
+    jax.config.update("jax_platforms", "cpu")
+    process, cores = olsgd_jax.join(), sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[process.id % len(cores)]})
     # One thread for the mean and one for the local steps; by default as many as cores.
     os.environ["PJRT_NPROC"] = "2"
-    jax.config.update("jax_platforms", "cpu")
-    jax.distributed.initialize(
-        os.environ["COORDINATOR"], int(os.environ["NUM_PROCESSES"]), process
-    )
-    return process
+    return process.id
 
 
 def _first_failed(processes: list[subprocess.Popen], timeout: float) -> int | None:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 
 from experiments.prefixed import Prefixed
-from olsgd_jax.who_is_where import ENVIRONMENT
+from olsgd_jax.who_is_where import variables
 
 BOUND = str(pathlib.Path(__file__).with_name("bound.py"))
 GRACE = 5.0  # seconds between asking a process to end and ending it
@@ -42,11 +42,9 @@ def start(
     """Starts the processes, each the leader of a group of its own."""
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(f"{command[0]} must be a program, and is not found")
-    values = {"coordinator": coordinator, "num_processes": num_processes}
     processes = []
     for number in range(num_processes):
-        own = {**values, "process_id": number}
-        known = {ENVIRONMENT[name]: str(value) for name, value in own.items()}
+        known = variables(coordinator, num_processes, number)
         processes.append(
             subprocess.Popen(
                 [sys.executable, "-I", "-S", BOUND, *command],

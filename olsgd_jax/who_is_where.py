@@ -20,6 +20,16 @@ ENVIRONMENT = {
 """Variables by the argument that they stand for, for whoever starts the processes."""
 
 
+def variables(coordinator: str, num_processes: int, process_id: int) -> dict[str, str]:
+    """Gives the variables that tell a process who is where.
+
+    >>> variables("10.0.0.1:1234", 4, 1)["OLSGD_PROCESS_ID"]
+    '1'
+    """
+    values = coordinator, num_processes, process_id
+    return dict(zip(ENVIRONMENT.values(), map(str, values), strict=True))
+
+
 def find_processes(
     coordinator: str | None,
     num_processes: int | None,

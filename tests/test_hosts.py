@@ -82,7 +82,8 @@ def test_counters_count_what_a_host_sends():
 
 @needs_hosts
 def test_a_failure_on_one_host_stops_all_and_says_why():
-    code = "import os, time\nif os.environ['PROCESS'] == '1': 1 / 0\ntime.sleep(60)"
+    code = "import os, time\nif os.environ['OLSGD_PROCESS_ID'] == '1': 1 / 0\n"
+    code += "time.sleep(60)"
     start = time.monotonic()
     with (
         hosts(2, "1gbit"),

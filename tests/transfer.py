@@ -16,7 +16,8 @@ import time
 from experiments.hosts import address
 
 size, (senders, receivers) = int(sys.argv[1]), [map(int, x) for x in sys.argv[2:]]
-senders, receivers, own = list(senders), list(receivers), int(os.environ["PROCESS"])
+senders, receivers = list(senders), list(receivers)
+own = int(os.environ["OLSGD_PROCESS_ID"])
 times, sources = [], []
 
 
