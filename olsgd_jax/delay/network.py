@@ -36,20 +36,26 @@ class Network(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Ring:
+class Link:
+    """What every worker has to the others, in one direction."""
+
+    bandwidth: float  # B, in bytes per second
+    latency: float = 0.0  # l, of one message, in seconds
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        check_number("bandwidth", self.bandwidth, 0, math.inf, "()")
+        check_number("latency", self.latency, 0, math.inf, "[)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ring(Link):
     """Workers in a ring, each of which sends to the next.
 
     >>> from olsgd_jax.delay import Ring
     >>> Ring(bandwidth=1e9, latency=0.001).seconds(num_bytes=1e9, num_workers=4)
     1.506
     """
-
-    bandwidth: float  # B, of one worker's link in one direction, in bytes per second
-    latency: float = 0.0  # l, of one message, in seconds
-
-    def __post_init__(self) -> None:
-        """Checks the numbers."""
-        _check_link(self.bandwidth, self.latency)
 
     def seconds(self, num_bytes: float, num_workers: int) -> float:
         """Gives the time of one mean."""
@@ -59,7 +65,7 @@ class Ring:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tree:
+class Tree(Link):
     """Workers in a binary tree: a sum on the way up, the mean on the way down.
 
     >>> from olsgd_jax.delay import Tree
@@ -67,23 +73,11 @@ class Tree:
     4.004
     """
 
-    bandwidth: float  # B, of one worker's link in one direction, in bytes per second
-    latency: float = 0.0  # l, of one message, in seconds
-
-    def __post_init__(self) -> None:
-        """Checks the numbers."""
-        _check_link(self.bandwidth, self.latency)
-
     def seconds(self, num_bytes: float, num_workers: int) -> float:
         """Gives the time of one mean."""
         _check_mean(num_bytes, num_workers)
         levels = (num_workers - 1).bit_length()  # ⌈log₂ m⌉, without rounding
         return 2 * levels * (num_bytes / self.bandwidth + self.latency)
-
-
-def _check_link(bandwidth: float, latency: float) -> None:
-    check_number("bandwidth", bandwidth, 0, math.inf, "()")
-    check_number("latency", latency, 0, math.inf, "[)")
 
 
 def _check_mean(num_bytes: float, num_workers: int) -> None:
