@@ -1,9 +1,24 @@
-"""A model of the time that runs take, where no network lies between devices."""
+"""The time that runs take where no network lies between devices, by the model."""
+
+from typing import NamedTuple
 
 from olsgd_jax import Config, Run
 from olsgd_jax.build import build_strategy
+from olsgd_jax.delay import Constant, Setting, round_time
 
 MEAN_COST = 0.346  # local steps: the paper's ratio of communication to computation
+
+
+class _Relative(NamedTuple):
+    """A network on which one mean of a whole model takes `mean_cost` local steps."""
+
+    mean_cost: float
+    model_bytes: int
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of a mean, in local steps; fewer bytes cost as much less."""
+        del num_workers
+        return self.mean_cost * num_bytes / self.model_bytes
 
 
 def relative_time(run: Run, mean_cost: float) -> float:
@@ -16,7 +31,12 @@ def relative_time(run: Run, mean_cost: float) -> float:
     if run.facts is None:
         raise ValueError("run must have facts, got None; train it with a newer version")
     config = Config(**run.config)
-    strategy = build_strategy(config, lambda step: 1.0)
-    models_per_round = run.facts["bytes_per_round"] / (4 * run.facts["num_parameters"])
-    cost = mean_cost * models_per_round / config.sync_period  # per local step
-    return 1 + (max(0.0, cost - 1) if strategy.mean_of == "start" else cost)
+    setting = Setting(
+        build_strategy(config, lambda step: 1.0),
+        config.sync_period,
+        run.facts["bytes_per_round"],
+        config.num_workers,
+        compute=Constant(1.0),
+        network=_Relative(mean_cost, 4 * run.facts["num_parameters"]),
+    )
+    return round_time(setting).seconds / config.sync_period
