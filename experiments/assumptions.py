@@ -4,7 +4,6 @@ import math
 from typing import NamedTuple
 
 from olsgd_jax.checks import check_count, check_number
-from olsgd_jax.delay import Constant, Ring, ShiftedExponential, Tree
 
 
 class Model(NamedTuple):
@@ -54,19 +53,3 @@ def step_seconds(model: Model, flops: float, utilisation: float) -> float:
     check_count("batch_size", model.batch_size)
     work = model.batch_size * model.flops_per_example
     return work / (model.accelerators * flops * utilisation)
-
-
-def compute_of(seconds: float, stragglers: float) -> Constant | ShiftedExponential:
-    """Gives local steps with an extra time by chance, on average so many steps."""
-    check_number("stragglers", stragglers, 0, math.inf, "[)")
-    if not stragglers:
-        return Constant(seconds)
-    return ShiftedExponential(seconds, stragglers * seconds)
-
-
-def network_of(link: Link, num_bytes: float, num_workers: int) -> Ring | Tree:
-    """Gives the ring or the tree, whichever is faster for a mean of this size."""
-    return min(
-        (Ring(*link), Tree(*link)),
-        key=lambda network: network.seconds(num_bytes, num_workers),
-    )

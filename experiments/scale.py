@@ -30,13 +30,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markdown import Markdown
 
-from experiments.assumptions import (
-    LINKS,
-    MODELS,
-    compute_of,
-    network_of,
-    step_seconds,
-)
+from experiments.assumptions import LINKS, MODELS, step_seconds
 from experiments.reporting.drawing import save
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.scale_figure import Row, section
@@ -44,11 +38,13 @@ from experiments.reporting.sections import named_pictures
 from olsgd_jax import local_sgd, overlap_local_sgd, sync_sgd
 from olsgd_jax.delay import (
     Ring,
+    RingOrTree,
     Setting,
     ShiftedExponential,
     round_time,
     simulate,
     smallest_hiding_period,
+    with_stragglers,
 )
 from olsgd_jax.provenance import commit, versions
 
@@ -62,13 +58,14 @@ def row_of(model: str, link: str, num_workers: int, args: argparse.Namespace) ->
     if args.batch_size is not None:
         own = own._replace(batch_size=args.batch_size)
     step = step_seconds(own, args.flops, args.utilisation)
+    network = RingOrTree(*LINKS[link])
     overlap = Setting(
         overlap_local_sgd(pullback=0.6),
         args.sync_period,
         own.num_bytes,
         num_workers,
-        compute_of(step, args.stragglers),
-        network_of(LINKS[link], own.num_bytes, num_workers),
+        with_stragglers(step, args.stragglers),
+        network,
     )
     every_step = args.sync_period * own.num_bytes
     settings = (
@@ -83,7 +80,7 @@ def row_of(model: str, link: str, num_workers: int, args: argparse.Namespace) ->
         "link": link,
         **LINKS[link]._asdict(),
         "num_workers": num_workers,
-        "reduction": type(overlap.network).__name__.lower(),
+        "reduction": type(network.faster(own.num_bytes, num_workers)).__name__.lower(),
         "mean_seconds": overlap.mean_seconds,
         "utilisation": {
             setting.strategy.name: round_time(

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from experiments import scale
-from experiments.assumptions import LINKS, MODELS, network_of, step_seconds
+from experiments.assumptions import LINKS, MODELS, step_seconds
+from olsgd_jax.delay import RingOrTree
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,8 @@ def test_a_step_is_its_operations_over_those_of_its_accelerators():
 
 
 def test_a_mean_goes_the_faster_way():
-    names = [type(network_of(LINKS["10 Gbit"], 4e7, m)).__name__ for m in (16, 10**5)]
+    network = RingOrTree(*LINKS["10 Gbit"])
+    names = [type(network.faster(4e7, m)).__name__ for m in (16, 10**5)]
     assert names == ["Ring", "Tree"]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from olsgd_jax.checks import check_number
-from olsgd_jax.delay.compute import check_seconds
+from olsgd_jax.delay.compute import Constant, check_seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,3 +75,22 @@ class RandomPauses:
     def means(self, num_workers: int) -> Float[np.ndarray, " workers"]:
         """Gives the expected seconds of each worker's step."""
         return np.full(num_workers, float(self.seconds + self.probability * self.pause))
+
+
+def with_stragglers(seconds: float, stragglers: float) -> Constant | ShiftedExponential:
+    """Gives local steps with an extra time by chance.
+
+    Args:
+      seconds: the least time of a step.
+      stragglers: the mean of what is added, in steps.
+
+    >>> from olsgd_jax.delay import with_stragglers
+    >>> with_stragglers(0.5, stragglers=0.1)
+    ShiftedExponential(seconds=0.5, extra=0.05)
+    >>> with_stragglers(0.5, stragglers=0)
+    Constant(seconds=0.5)
+    """
+    check_number("stragglers", stragglers, 0, math.inf, "[)")
+    if not stragglers:
+        return Constant(seconds)
+    return ShiftedExponential(seconds, stragglers * seconds)

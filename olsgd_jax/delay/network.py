@@ -80,6 +80,31 @@ class Tree(Link):
         return 2 * levels * (num_bytes / self.bandwidth + self.latency)
 
 
+@dataclasses.dataclass(frozen=True)
+class RingOrTree(Link):
+    """Workers who take the ring or the tree, whichever is faster for a mean.
+
+    >>> from olsgd_jax.delay import RingOrTree
+    >>> network = RingOrTree(bandwidth=1e9, latency=0.001)
+    >>> network.seconds(num_bytes=1e9, num_workers=4)
+    1.506
+    >>> network.faster(num_bytes=1e3, num_workers=4)
+    Tree(bandwidth=1000000000.0, latency=0.001)
+    """
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of one mean."""
+        faster = self.faster(num_bytes, num_workers)
+        return faster.seconds(num_bytes, num_workers)
+
+    def faster(self, num_bytes: float, num_workers: int) -> Ring | Tree:
+        """Says which of the two is the faster one."""
+        return min(
+            (Ring(self.bandwidth, self.latency), Tree(self.bandwidth, self.latency)),
+            key=lambda network: network.seconds(num_bytes, num_workers),
+        )
+
+
 def _check_mean(num_bytes: float, num_workers: int) -> None:
     check_number("num_bytes", num_bytes, 0, math.inf, "[)")
     check_count("num_workers", num_workers)
