@@ -31,6 +31,9 @@ from olsgd_jax.models.resnet import ResNet as ResNet
 from olsgd_jax.models.transformer import Transformer as Transformer
 from olsgd_jax.payload import payload_bytes as payload_bytes
 from olsgd_jax.placement import to_workers as to_workers
+from olsgd_jax.planner import Expected as Expected
+from olsgd_jax.planner import Plan as Plan
+from olsgd_jax.planner import plan as plan
 from olsgd_jax.record import Record as Record
 from olsgd_jax.record import Run as Run
 from olsgd_jax.records import read_records as read_records

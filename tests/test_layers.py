@@ -74,8 +74,9 @@ build
 describe
 record
 records
-overlap.measure
+overlap.measure overlap.cost
 overlap.__main__
+planner
 trainer
 """
 

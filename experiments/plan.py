@@ -1,0 +1,125 @@
+"""Question: which strategy and sync period suit hardware that is not here?
+
+Run:     python -m experiments.plan --target h100:1x16x8 --model resnet18 \\
+             --bandwidth 10gbit
+Cost:    a compilation: half a minute for GPUs, some minutes for TPUs (2 CPU cores)
+Answer:  the time of a local step and of a mean, the smallest sync period that hides
+         the mean, and what part of the time workers compute, strategy by strategy
+
+Needs the compilers: pip install "olsgd_jax[aot]". All times are modelled, none is
+measured. A step takes its flops over --utilisation of the hardware's peak; where you
+have measured it, give --step-seconds.
+"""
+
+import argparse
+import json
+
+import jax
+from rich.console import Console
+from rich.table import Column, Table
+
+from experiments.hosts import bits_per_second
+from experiments.reporting.network_records import name_of
+from olsgd_jax import Plan, plan
+from olsgd_jax.overlap import TARGETS
+from olsgd_jax.overlap.workload import WORKLOADS
+
+HEADS = ("strategy", "sync period", "MB a round", "round, ms", "exposed, ms")
+HEADS += ("utilisation",)
+
+
+def rows(planned: Plan) -> list[list[str]]:
+    """Writes what is expected of every strategy; HEADS are the columns."""
+    return [
+        [
+            name_of(f"{x.strategy}{':stream' if x.stream else ''}"),
+            f"{x.sync_period}",
+            f"{x.bytes_per_round / 1e6:,.1f}",
+            f"{1e3 * x.time.seconds:,.1f}",
+            f"{1e3 * x.time.exposed:,.1f}",
+            f"{x.time.utilisation:.1%}",
+        ]
+        for x in planned.expected
+    ]
+
+
+def facts(planned: Plan) -> str:
+    """Says what all strategies have in common."""
+    flops = planned.step_flops
+    computes = "" if flops is None else f" ({flops / 1e9:,.1f} Gflop on a device)"
+    return (
+        f"{planned.num_workers} workers, {planned.parameter_bytes / 1e6:,.1f} MB of "
+        f"parameters. A local step takes {1e3 * planned.step_seconds:,.2f} ms"
+        f"{computes}, a mean {1e3 * planned.mean_seconds:,.1f} ms: the smallest sync "
+        f"period that hides it is {planned.hiding_period}."
+    )
+
+
+def to_json(planned: Plan) -> dict:
+    """Gives a plan as it can be written in JSON."""
+    expected = [
+        {
+            **x._asdict(),
+            "time": {
+                "seconds": x.time.seconds,
+                "exposed": x.time.exposed,
+                "utilisation": x.time.utilisation,
+            },
+        }
+        for x in planned.expected
+    ]
+    return {**planned._asdict(), "expected": expected}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--target", required=True, help=f"one of {', '.join(TARGETS)}, with a topology")
+    add("--model", default="resnet18", choices=tuple(WORKLOADS))
+    add("--bandwidth", required=True, help="of the slowest link, such as 10gbit")
+    add("--latency", type=float, default=50e-6, help="of a message, in seconds")
+    add("--sync-period", type=int, help="default: the smallest that hides the mean")
+    add("--worker-devices", type=int, default=1, help="devices of each worker")
+    add(
+        "--share",
+        default="data",
+        choices=("data", "fsdp"),
+        help="what they share: batches, or batches and the model",
+    )
+    add("--utilisation", type=float, default=0.4, help="of the peak, in a local step")
+    add("--stragglers", type=float, default=0.0, help="mean extra time, in steps")
+    add("--step-seconds", type=float, help="of a local step, where it was measured")
+    add("--json", action="store_true", help="one object of JSON instead of a table")
+    args = parser.parse_args()
+    # For what runs here; the targets' compilers need no backend.
+    jax.config.update("jax_platforms", "cpu")
+    console = Console()
+    try:
+        with console.status(f"compiling {args.model} for {args.target}"):
+            planned = plan(
+                args.target,
+                args.model,
+                bandwidth=bits_per_second(args.bandwidth) / 8,
+                latency=args.latency,
+                sync_period=args.sync_period,
+                utilisation=args.utilisation,
+                stragglers=args.stragglers,
+                step_seconds=args.step_seconds,
+                **{args.share: args.worker_devices},
+            )
+    except (ValueError, ModuleNotFoundError) as error:
+        parser.error(str(error))
+    if args.json:
+        return print(json.dumps(to_json(planned)))
+    columns = [Column(head, justify="right", no_wrap=True) for head in HEADS]
+    table = Table(*columns, title=f"{args.model} on {args.target}, {args.bandwidth}")
+    for row in rows(planned):
+        table.add_row(*row)
+    console.print(table)
+    console.print(facts(planned))
+
+
+if __name__ == "__main__":
+    main()
