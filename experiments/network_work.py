@@ -26,7 +26,7 @@ from olsgd_jax.drivers.host import host
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.pieces import cut
 from olsgd_jax.round import make_round_parts
-from olsgd_jax.types import ArrayTree, Batch, Mean
+from olsgd_jax.types import ArrayTree, Batch, Loss, Mean
 
 WIDTH, DEPTH, BATCH_SIZE = 512, 8, 64  # 2.1 million parameters
 OPTIMIZER = optax.sgd(0.01)
@@ -68,7 +68,7 @@ def start(work: Work, mesh: Mesh) -> tuple[WorkerState, Batch]:
     return state, to_workers(batches, mesh.size, mesh)
 
 
-def worker_round(work: Work, mean: Mean, mesh: Mesh) -> Callable:
+def worker_round(work: Work, mean: Mean, mesh: Mesh, loss: Loss = loss) -> Callable:
     """Makes one worker's round, as `make_round` does, but with any mean."""
     strategy, stream = strategy_of(work, mesh.size)
     platform = platform_of(mesh)
@@ -78,11 +78,11 @@ def worker_round(work: Work, mean: Mean, mesh: Mesh) -> Callable:
     )
 
 
-def make_run(work: Work, mean: Mean, mesh: Mesh) -> Callable:
+def make_run(work: Work, mean: Mean, mesh: Mesh, loss: Loss = loss) -> Callable:
     """Makes the round of all workers: under the host driver where that can overlap."""
     strategy, stream = strategy_of(work, mesh.size)
     if strategy.mean_of != "start" or stream:
-        return fused(on_workers(worker_round(work, mean, mesh), mesh), {})
+        return fused(on_workers(worker_round(work, mean, mesh, loss), mesh), {})
     gradient = platform_of(mesh).gradient
     parts = make_round_parts(loss, OPTIMIZER, strategy, "local", mean, gradient)
     return host(parts, mean, lambda state, batches: None, mesh, None)

@@ -1,0 +1,126 @@
+"""Question: what do workers that are slowed down cost, and does the model know it?
+
+Run:     python -m experiments.stragglers --out results/stragglers
+Cost:    15 minutes (2 CPU cores)
+Answer:  time per round and idle time of blocking and overlapped strategies, measured
+         and modelled: stragglers.md in --out, and `report`
+
+Processes, each a host of its own on a shaped link (needs root). Their local steps sleep
+for times that are drawn from a seed, then compute a little. Inside the same processes
+all strategies take turns, with communication and without.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from experiments.host_processes import answer, ask_all, join
+from experiments.hosts import bits_per_second, why_not
+from experiments.network_work import Work, strategy_of
+from experiments.progress import make_progress
+from experiments.reporting import stragglers
+from experiments.reporting.markdown import to_markdown
+from experiments.reporting.network_records import read, write
+from experiments.slowdowns import SLOWDOWNS
+from experiments.straggler_rounds import Question, measure
+from olsgd_jax.checks import check_choice, check_count
+from olsgd_jax.provenance import commit, versions
+
+STRATEGIES = ("sync_sgd", "local_sgd", "cocod_sgd", "overlap_local_sgd")
+
+
+def run_process(*question) -> None:
+    """Takes part in one measurement, as `ask_all` starts it."""
+    join()
+    answer(measure(Question(*question)))
+
+
+def run_all(
+    questions: Sequence[Question],
+    num_hosts: int,
+    rate: str,
+    file: pathlib.Path,
+    console: Console,
+) -> list[dict]:
+    """Measures every slowdown that is not in the file yet; gives all that are."""
+    records = read(file) if file.exists() else []
+    asked = [
+        {"num_hosts": num_hosts, "rate": rate, **json.loads(json.dumps(x._asdict()))}
+        for x in questions
+    ]
+    todo = [x for x in asked if not any(x.items() <= own.items() for own in records)]
+    with make_progress(console) as progress:
+        kept = len(asked) - len(todo)
+        task = progress.add_task(
+            "slowdowns", total=len(asked), completed=kept, shown=""
+        )
+        for case in todo:
+            progress.update(task, shown=case["slowdown"])
+            own = [case[field] for field in Question._fields]
+            samples = ask_all("experiments.stragglers", own, num_hosts, rate)
+            machine = f"{platform.machine()}, {os.cpu_count()} cores"
+            facts = {"machine": machine, "versions": versions(), "commit": commit()}
+            records.append({**case, "samples": samples, **facts})
+            write(file, records)
+            progress.advance(task)
+    return records
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--hosts", type=int, default=4, choices=(2, 3, 4))
+    add("--rate", default="200mbit", help="of every link, each way")
+    add("--slowdowns", nargs="+", default=tuple(SLOWDOWNS), help="by name")
+    add("--strategies", nargs="+", default=STRATEGIES, help="name, :rank or :stream")
+    add("--sync-period", type=int, default=8, help="τ")
+    add("--num-rounds", type=int, default=25, help="in a row")
+    add("--repetitions", type=int, default=3, help="of all rounds, with other times")
+    add("--unit", type=float, default=0.02, help="seconds that a step sleeps")
+    add("--seed", type=int, default=0, help="of all chance")
+    add("--width", type=int, default=256, help="of the network")
+    add("--depth", type=int, default=4, help="of the network")
+    add("--out", type=pathlib.Path, default="out/stragglers", help="directory")
+    add("--measure", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        return run_process(*args.measure)
+    if reason := why_not():
+        parser.error(reason)
+    try:
+        questions = list_questions(args)
+    except ValueError as error:
+        parser.error(str(error))
+    console = Console(width=max(Console().width, 120))
+    file = args.out / stragglers.STRAGGLERS
+    records = run_all(questions, args.hosts, args.rate, file, console)
+    text = to_markdown(filter(None, [stragglers.section(records)]))
+    file.with_suffix(".md").write_text(text, encoding="utf-8")
+    console.print(Markdown(text))
+
+
+def list_questions(args: argparse.Namespace) -> list[Question]:
+    """Makes a question of every slowdown, and checks all that is asked."""
+    bits_per_second(args.rate)
+    for name in ("sync_period", "num_rounds", "repetitions", "width", "depth"):
+        check_count(name, getattr(args, name))
+    for label in args.strategies:
+        strategy_of(Work(label, args.sync_period), args.hosts)
+    questions = []
+    for slowdown in args.slowdowns:
+        check_choice("slowdown", slowdown, tuple(SLOWDOWNS))
+        own = {**vars(args), "slowdown": slowdown}
+        questions.append(Question(*(own[field] for field in Question._fields)))
+    return questions
+
+
+if __name__ == "__main__":
+    main()
