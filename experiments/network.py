@@ -28,7 +28,7 @@ from experiments.network_case import Case, list_cases, run_case
 from experiments.network_rounds import measure, sizes
 from experiments.network_work import DEPTH, WIDTH, Work
 from experiments.progress import make_progress
-from experiments.reporting import network_cases, network_tables
+from experiments.reporting import model_check, network_cases, network_tables
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.network_numbers import numbers_of
 from experiments.reporting.network_records import NETWORK, read, write
@@ -98,7 +98,11 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     records = run_all(asked, args.out / NETWORK, console)
-    sections = [network_tables.section(records), network_cases.section(records)]
+    sections = [
+        network_tables.section(records),
+        model_check.section(records, []),
+        network_cases.section(records),
+    ]
     text = to_markdown(filter(None, sections))
     (args.out / NETWORK).with_suffix(".md").write_text(text, encoding="utf-8")
     console.print(Markdown(text))

@@ -21,9 +21,9 @@ from olsgd_jax.types import Mean
 NUM_WARM = 2  # rounds of every kind that compile and settle
 
 Samples = dict[str, list[float]]
-"""Seconds of rounds "with" and "without" communication, and of the "mean" alone. Under
-the same names with "_cpu" behind them: CPU seconds of this process; with "_bytes": what
-its host sent, the mean of one number included."""
+"""Seconds of rounds "with" and "without" communication, of the "mean" alone, and of a
+mean of "one" number. Under the same names with "_cpu" behind them: CPU seconds of this
+process; with "_bytes": what its host sent, the mean of one number included."""
 
 
 def measure(work: Work, repetitions: int) -> Samples:
@@ -43,6 +43,9 @@ def measure(work: Work, repetitions: int) -> Samples:
 
         return run_one
 
+    def meet() -> None:
+        jax.block_until_ready(average(one))
+
     def means_alone() -> None:
         for tree in sent:
             jax.block_until_ready(average(tree))
@@ -51,8 +54,9 @@ def measure(work: Work, repetitions: int) -> Samples:
         "with": rounds(worker_mean),
         "without": rounds(lambda tree: tree),
         "mean": means_alone,
+        "one": meet,
     }
-    return _take_turns(kinds, repetitions, lambda: jax.block_until_ready(average(one)))
+    return _take_turns(kinds, repetitions, meet)
 
 
 def sizes(work: Work) -> dict[str, float]:

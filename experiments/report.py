@@ -5,7 +5,8 @@ Cost:    half a minute for 72 runs (2 CPU cores)
 Answer:  one page that needs nothing but a browser; beside it the same tables as
          Markdown, and every figure as .svg and .png. What the runs have of the paper's
          experiment comes first: its findings, accuracies, trade-off, pullbacks, curves,
-         partitions, the timeline of a round, and what strategies lose to a network.
+         partitions, the timeline of a round, and what strategies lose to a network and
+         to stragglers, as measured and as modelled.
 """
 
 import argparse
@@ -17,10 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from experiments import alpha_sweep, tables, tradeoff
 from experiments.reporting import (
     findings,
+    model_check,
     network_cases,
     network_tables,
     overview,
     partitions,
+    stragglers,
     timeline_figure,
     training_curves,
 )
@@ -29,6 +32,7 @@ from experiments.reporting.markdown import to_markdown
 from experiments.reporting.network_records import NETWORK, read
 from experiments.reporting.page import to_page
 from experiments.reporting.sections import Section, named_pictures
+from experiments.reporting.stragglers import STRAGGLERS
 from experiments.reporting.timeline_figure import TIMELINE
 from olsgd_jax import Run, read_records
 
@@ -46,25 +50,23 @@ def write_report(
 
     Args:
       path: of the page; the Markdown lies beside it.
-      sources: files of records, timelines and networks, and directories that are
-        searched for them.
+      sources: files of records, timelines, networks and stragglers, and
+        directories that are searched for them.
       title: of the page.
       figures: a directory for files of all figures; None: no files.
     """
     files = find_files(sources)
-    networks = [file for file in files.values() if file.name == NETWORK]
-    records = {
-        name: x
-        for name, x in files.items()
-        if x.suffix == ".jsonl" and x not in networks
+    others = {
+        kind: [file for file in files.values() if file.name == kind]
+        for kind in (TIMELINE, NETWORK, STRAGGLERS)
     }
+    records = {name: x for name, x in files.items() if x.name not in others}
     if not records:
         raise ValueError(
             f"sources must hold at least one file of records, got {_listed(sources)}"
         )
     runs = {name: read_records(file) for name, file in records.items()}
-    timelines = [file for file in files.values() if file.name == TIMELINE]
-    sections = make_sections(runs, timelines, networks)
+    sections = make_sections(runs, *others.values())
     path.parent.mkdir(parents=True, exist_ok=True)
     page = to_page(title, _lead(runs.values()), sections)
     path.write_text(page, encoding="utf-8")
@@ -98,9 +100,13 @@ def make_sections(
     runs: Mapping[str, Run],
     timelines: Sequence[pathlib.Path] = (),
     networks: Sequence[pathlib.Path] = (),
+    slowed: Sequence[pathlib.Path] = (),
 ) -> list[Section]:
-    """Makes all sections that there are runs, timelines or networks for."""
-    measured = [record for file in networks for record in read(file)]
+    """Makes all sections that there are runs, or files of other kinds, for."""
+    measured, straggling = (
+        [record for file in files for record in read(file)]
+        for files in (networks, slowed)
+    )
     of_paper = [x for x in runs.values() if x.config["dataset"] == PAPER_DATASET]
     found = [
         findings.section(of_paper),
@@ -111,6 +117,8 @@ def make_sections(
         partitions.section(runs.values()),
         timeline_figure.section(timelines),
         network_tables.section(measured),
+        stragglers.section(straggling),
+        model_check.section(measured, straggling),
         overview.results(runs),
         overview.options(runs),
         network_cases.section(measured),

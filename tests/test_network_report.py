@@ -19,6 +19,7 @@ def samples_of(steps, mean, rounds):
         "with": rounds,
         "without": [steps] * num,
         "mean": [mean] * num,
+        "one": [0.01] * num,
         "with_cpu": [0.9] * num,
         "without_cpu": [0.5] * num,
         "mean_cpu": [0.1] * num,

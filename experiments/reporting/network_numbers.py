@@ -10,6 +10,7 @@ class Numbers(NamedTuple):
 
     steps: float  # a round without communication: its local steps and mix
     mean: float  # the means of a round, alone
+    one: float  # a mean of one number
     round: float
     exposed: tuple[float, float, float]  # round less steps; the middle is its median
     cpu: float  # of the transport, per process
@@ -39,6 +40,7 @@ def numbers_of(samples: Mapping[str, Sequence[float]]) -> Numbers:
     return Numbers(
         steps=median["without"],
         mean=median["mean"],
+        one=median["one"],
         round=median["with"],
         exposed=(low, middle, high),
         cpu=median["with_cpu"] - median["without_cpu"],

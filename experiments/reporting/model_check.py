@@ -1,0 +1,91 @@
+"""The model of time beside what was measured, point by point."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from experiments.hosts import bits_per_second
+from experiments.network_work import Work, strategy_of
+from experiments.reporting.network_numbers import numbers_of
+from experiments.reporting.network_records import Record, groups, name_of, unique
+from experiments.reporting.sections import Section, Table
+from experiments.reporting.straggler_numbers import all_numbers
+from olsgd_jax import sync_sgd
+from olsgd_jax.delay import Constant, Ring, Setting, round_time
+
+CLOSE = 0.1  # a model is right within so much of what was measured
+HEADS = ("Strategy", "Measured as", "Points", "Within 10%", "Model over measured")
+MEANING = (
+    "The time of a round, from `olsgd_jax.delay` and as it was measured. On a network "
+    "the model knows the rate of the links, the bytes of the models, the time of a "
+    "mean of one number, and that of a round without communication; of stragglers it "
+    "knows what slows them down, and a step and a mean alone. Last column: least, "
+    "median and largest."
+)
+
+
+class Point(NamedTuple):
+    """One round, in seconds."""
+
+    label: str  # of the strategy
+    source: str
+    measured: float
+    modelled: float
+
+    @property
+    def ratio(self) -> float:
+        """Gives the model's time in that which was measured."""
+        return self.modelled / self.measured
+
+
+def section(networks: Iterable[Record], stragglers: Iterable[Record]) -> Section | None:
+    """Shows how close the model is, strategy by strategy, and for all together."""
+    points = [
+        *(network_point(x) for own in groups(networks).values() for x in own),
+        *(
+            Point(label, "stragglers", numbers.round, numbers.modelled.seconds)
+            for _, label, numbers in all_numbers(stragglers)
+        ),
+    ]
+    if not points:
+        return None
+    rows = [
+        _row(name_of(label), source, [x for x in points if x[:2] == (label, source)])
+        for label, source in unique(x[:2] for x in points)
+    ]
+    rows.append(_row("All", "", points))
+    return Section("The model of time", MEANING, [Table(HEADS, rows)])
+
+
+def network_point(record: Record) -> Point:
+    """Models one case of `network`."""
+    numbers = numbers_of(record["samples"])
+    sync_period, num_hosts = record["sync_period"], record["num_hosts"]
+    strategy, stream = strategy_of(Work(record["strategy"], sync_period), num_hosts)
+    if stream:
+        # Streamed rounds are one program, inside of which a CPU overlaps nothing: they
+        # take their time as if they averaged at every step.
+        strategy = sync_sgd()
+    messages = 2 * (num_hosts - 1)
+    setting = Setting(
+        strategy,
+        sync_period,
+        record["payload_bytes"],
+        num_hosts,
+        Constant(numbers.steps / sync_period),
+        Ring(bits_per_second(record["rate"]) / 8, numbers.one / messages),
+    )
+    modelled = round_time(setting).seconds
+    return Point(record["strategy"], "network", numbers.round, modelled)
+
+
+def _row(name: str, source: str, points: Sequence[Point]) -> list[str]:
+    ratios = sorted(x.ratio for x in points)
+    close = sum(abs(x - 1) <= CLOSE for x in ratios)
+    spread = ratios[0], ratios[len(ratios) // 2], ratios[-1]
+    return [
+        name,
+        source,
+        f"{len(points)}",
+        f"{close} ({close / len(points):.0%})",
+        " / ".join(f"{x:.2f}" for x in spread),
+    ]
