@@ -95,7 +95,7 @@ def main() -> None:
     args = parser.parse_args()
     # For what runs here; the targets' compilers need no backend.
     jax.config.update("jax_platforms", "cpu")
-    console = Console()
+    console = Console(width=max(Console().width, 100))
     try:
         with console.status(f"compiling {args.model} for {args.target}"):
             planned = plan(

@@ -20,24 +20,13 @@ from olsgd_jax.delay import (
     smallest_hiding_period,
     with_stragglers,
 )
-from olsgd_jax.overlap.cost import step_flops
+from olsgd_jax.overlap.cost import PEAK_FLOPS, step_flops
 from olsgd_jax.overlap.targets import target as mesh_of
 from olsgd_jax.overlap.workload import OPTIMIZER, WORKLOADS, Workload, arguments
 from olsgd_jax.payload import payload_bytes
 from olsgd_jax.round import make_worker_round
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.workers import WORKERS
-
-PEAK_FLOPS = {
-    "a100": 312e12,
-    "h100": 989e12,
-    "b200": 2250e12,
-    "v5e": 197e12,
-    "v5p": 459e12,
-    "v6e": 918e12,
-    "7x": 1153e12,  # half a chip, which is what jax calls a device
-}
-"""Of one device, per second: matrix products in bfloat16, as its maker says."""
 
 DELAYED = "overlap_local_sgd"  # whose sync period is planned
 

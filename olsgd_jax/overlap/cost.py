@@ -1,4 +1,4 @@
-"""What a local step costs: the flops that its compiled program has for every device."""
+"""What a local step costs: the flops of its program, and those that devices have."""
 
 from typing import cast
 
@@ -10,6 +10,17 @@ from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.overlap.report import overlap_report
 from olsgd_jax.overlap.workload import OPTIMIZER, Workload, arguments
 from olsgd_jax.strategies.local_sgd import local_sgd
+
+PEAK_FLOPS = {
+    "a100": 312e12,
+    "h100": 989e12,
+    "b200": 2250e12,
+    "v5e": 197e12,
+    "v5p": 459e12,
+    "v6e": 918e12,
+    "7x": 1153e12,  # half a chip, which is what jax calls a device
+}
+"""Of one device, per second: matrix products in bfloat16, as its maker says."""
 
 _NUM_STEPS = 2  # more than one, or there would be no loop
 
