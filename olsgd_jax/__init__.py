@@ -1,5 +1,8 @@
 """Data-parallel training that does not wait for the network: Overlap Local-SGD."""
 
+from olsgd_jax.checkpoints import Checkpoint as Checkpoint
+from olsgd_jax.checkpoints import Checkpoints as Checkpoints
+from olsgd_jax.checkpoints import Due as Due
 from olsgd_jax.config import Config as Config
 from olsgd_jax.consensus import model_of as model_of
 from olsgd_jax.consensus import spread as spread

@@ -69,7 +69,7 @@ def write_records(
             file.flush()
 
         try:
-            for row in itertools.chain([header], map(_to_row, records)):
+            for row in itertools.chain([header], map(to_row, records)):
                 write(row)
         except FloatingPointError:
             write({"outcome": "diverged"})
@@ -101,24 +101,30 @@ def read_records(path: pathlib.Path) -> Run:
         where = f"{path}, line {len(lines) + 1}"
         outcome = _parse(lines.pop(), ("outcome",), where)["outcome"]
         check_choice(f"{where}: outcome", outcome, OUTCOMES)
-    records = [
-        _to_record(line, f"{path}, line {number}")
-        for number, line in enumerate(lines, start=2)
-    ]
+    records = []
+    for number, line in enumerate(lines, start=2):
+        where = f"{path}, line {number}"
+        records.append(to_record(_parse(line, Record._fields, where), where))
     return Run(**first, records=records, outcome=outcome)
 
 
-def _to_row(record: Record) -> dict:
+def to_row(record: Record) -> dict:
+    """Gives a record as it can be written in JSON."""
     tests = {name: test._asdict() for name, test in record.tests.items()}
     return {**record._asdict(), "tests": tests}
 
 
-def _to_record(line: str, where: str) -> Record:
-    row = _parse(line, Record._fields, where)
-    tests = row.pop("tests")
+def to_record(row: dict, where: str) -> Record:
+    """Undoes `to_row`.
+
+    Args:
+      row: has the fields of a record.
+      where: it was found, for errors.
+    """
+    numbers = dict(row)
+    tests = numbers.pop("tests")
     if not isinstance(tests, dict) or not tests:
         raise ValueError(f"{where}: tests must hold at least one, got {tests!r}")
-    numbers = dict(row)
     for name, test in tests.items():
         if not isinstance(test, dict) or set(test) != set(Evaluation._fields):
             fields = ", ".join(Evaluation._fields)
@@ -126,7 +132,8 @@ def _to_record(line: str, where: str) -> Record:
         numbers |= {f"tests[{name!r}]: {field}": x for field, x in test.items()}
     for name, value in numbers.items():
         check_number(f"{where}: {name}", value, -math.inf, math.inf, "()")
-    return Record(**row, tests={name: Evaluation(**x) for name, x in tests.items()})
+    evaluations = {name: Evaluation(**x) for name, x in tests.items()}
+    return Record(**{**row, "tests": evaluations})
 
 
 def _parse(line: str, fields: tuple[str, ...], where: str) -> dict:

@@ -21,6 +21,9 @@ types
 checks
 who_is_where roll_call last_words
 distributed
+checkpoints.flat checkpoints.seal checkpoints.manager checkpoints.due
+checkpoints.directory
+checkpoints
 config
 workers
 mesh
@@ -74,6 +77,9 @@ build
 describe
 record
 records
+resume
+divergence
+rounds
 overlap.measure overlap.cost
 overlap.__main__
 planner

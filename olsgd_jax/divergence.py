@@ -1,0 +1,105 @@
+"""Divergence: numbers that are not finite, and whose they are."""
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool
+
+from olsgd_jax.config import Config
+from olsgd_jax.local import WorkerState
+from olsgd_jax.types import ArrayTree
+from olsgd_jax.workers import on_workers
+
+
+def diverged(
+    name: str,
+    value: float | str,
+    number: int,
+    config: Config,
+    last_loss: float | None,
+    workers: Iterable[int] = (),
+) -> FloatingPointError:
+    """Makes the error that says what is not finite.
+
+    Args:
+      name: of what it is.
+      value: that it has.
+      number: of the round.
+      config: of the run.
+      last_loss: the last finite train_loss.
+      workers: whose it is; none where it is not of single workers.
+    """
+    whose = ", ".join(map(str, workers))
+    return FloatingPointError(
+        f"{name} must stay finite, got {value} in round {number} of {config.strategy}"
+        f"{f', worker {whose}' if whose else ''}; the last finite train_loss was "
+        f"{last_loss}; use a learning_rate below {config.learning_rate}"
+    )
+
+
+def check_losses(
+    losses: Sequence[jax.Array],
+    means: Sequence[float],
+    first: int,
+    config: Config,
+    last_loss: float | None,
+    mesh: Mesh | None,
+) -> None:
+    """Raises if the loss of a round is not finite.
+
+    Args:
+      losses: of rounds in a row, by worker and local step.
+      means: of them.
+      first: number of the first of these rounds.
+      config: of the run.
+      last_loss: of the round before.
+      mesh: where the workers are.
+    """
+    for number, (loss, mean) in enumerate(zip(losses, means, strict=True), first):
+        if not math.isfinite(mean):
+            workers = not_finite(loss, mesh)
+            raise diverged("train_loss", mean, number, config, last_loss, workers)
+        last_loss = mean
+
+
+def check_state_finite(
+    state: WorkerState,
+    number: int,
+    config: Config,
+    last_loss: float | None,
+    mesh: Mesh | None,
+) -> None:
+    """Raises if a parameter of a worker, or what its strategy keeps, is not finite."""
+    workers = not_finite((state.params, state.strategy_state), mesh)
+    if workers:
+        raise diverged("params", "nan or inf", number, config, last_loss, workers)
+
+
+def not_finite(tree: ArrayTree, mesh: Mesh | None) -> list[int]:
+    """Lists the workers that have a number which is not finite.
+
+    >>> import jax.numpy as jnp
+    >>> not_finite({"w": jnp.array([[0.0, 1.0], [jnp.nan, 0.0]])}, mesh=None)
+    [1]
+    """
+    flags = _flags(tree, mesh).addressable_data(0)
+    return [i for i, flag in enumerate(flags.tolist()) if flag]
+
+
+@functools.partial(jax.jit, static_argnames="mesh")
+def _flags(tree: ArrayTree, mesh: Mesh | None) -> Bool[Array, " workers"]:
+    def worker_flag(own: ArrayTree) -> Bool[Array, ""]:
+        floats = [
+            x for x in jax.tree.leaves(own) if jnp.issubdtype(x.dtype, jnp.inexact)
+        ]
+        return ~jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in floats]))
+
+    flags = on_workers(worker_flag, mesh)(tree)
+    if mesh is None:
+        return flags
+    return lax.with_sharding_constraint(flags, NamedSharding(mesh, PartitionSpec()))

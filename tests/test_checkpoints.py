@@ -1,0 +1,180 @@
+"""Checkpoints: what is written is read again bit for bit, or not at all."""
+
+import shutil
+import threading
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from olsgd_jax import Checkpoints, init_state, overlap_local_sgd, worker_mesh
+from olsgd_jax.checkpoints.due import Due
+
+
+def state_of(seed=0, width=3, mesh=None):
+    params = {
+        "w": jax.random.normal(jax.random.key(seed), (5, width)),
+        "b": jnp.ones(3),
+    }
+    strategy = overlap_local_sgd(pullback=0.6, anchor_momentum=0.7)
+    state = init_state(
+        params, optax.adam(0.1), strategy, num_workers=4, seed=seed, mesh=mesh
+    )
+    half = jnp.arange(4, dtype=jnp.bfloat16) / 3  # of other widths
+    return state._replace(model_state={"half": half, "seen": jnp.arange(4) % 2 == 0})
+
+
+def assert_same_bits(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert x.dtype == y.dtype
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A directory with checkpoints 1 and 2, of other states."""
+    directory = tmp_path_factory.mktemp("checkpoints")
+    with Checkpoints(directory) as checkpoints:
+        for number in (1, 2):
+            checkpoints.save(number, state_of(number), {"seed": number})
+    return directory
+
+
+@pytest.fixture
+def copied(written, tmp_path):
+    return shutil.copytree(written, tmp_path / "copy")
+
+
+def test_a_state_is_read_as_it_was_written(copied):
+    with Checkpoints(copied) as checkpoints:
+        found = checkpoints.restore(state_of())
+    assert (found.number, found.facts) == (2, {"seed": 2})
+    assert_same_bits(found.tree, state_of(2))
+
+
+@pytest.mark.parametrize("places", [1, 2, 4])
+def test_it_is_read_to_where_it_is_asked(copied, places):
+    mesh = worker_mesh(places)
+    like = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+        state_of(mesh=mesh),
+    )
+    with Checkpoints(copied) as checkpoints:
+        found = checkpoints.restore(like)
+    assert_same_bits(found.tree, state_of(2))
+    assert found.tree.params["w"].sharding == like.params["w"].sharding
+
+
+def test_where_there_is_none_there_is_none(tmp_path):
+    with Checkpoints(tmp_path / "new") as checkpoints:
+        assert checkpoints.restore(state_of()) is None
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path):
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        for number, score in enumerate([0.1, 0.9, 0.2, 0.3, 0.4], start=1):
+            checkpoints.save(number, jnp.ones(2), score=score)
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert kept == {"2", "4", "5"}
+
+
+def test_what_is_saved_may_be_donated_at_once(tmp_path):
+    add = jax.jit(lambda x: x + 1, donate_argnums=0)
+    x = jnp.zeros((64, 1000))
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, x)
+        for _ in range(20):
+            x = add(x)
+        assert checkpoints.restore(x).tree.sum() == 0
+
+
+def test_nothing_is_left_running(tmp_path):
+    before = threading.active_count()
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, jnp.ones(2))
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        (lambda: state_of(width=4), r"params.w is float64\[4,5,3\], not"),
+        (lambda: state_of().params, "absent|not there"),
+        (lambda: (state_of(), jnp.ones(2)), "is absent, not"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_refused_and_stays(copied, like, message):
+    with Checkpoints(copied) as checkpoints:
+        with pytest.raises(ValueError, match="must be of the same model") as error:
+            checkpoints.restore(like())
+        assert error.match(message)
+        assert checkpoints.restore(state_of()).number == 2
+
+
+def files_of(directory):
+    return sorted(path for path in (directory / "2").rglob("*") if path.is_file())
+
+
+def truncate(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    for place in range(0, len(content), max(1, len(content) // 7)):
+        content[place] ^= 0x10
+    file.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, lambda file: file.unlink()])
+def test_damage_is_noticed_wherever_it_is(written, tmp_path, damage):
+    noticed = []
+    for i, file in enumerate(files_of(written)):
+        copied = shutil.copytree(written, tmp_path / str(i))
+        damage(copied / file.relative_to(written))
+        with (
+            warnings.catch_warnings(record=True, action="always") as warned,
+            Checkpoints(copied) as checkpoints,
+        ):
+            found = checkpoints.restore(state_of())
+        told = [str(x.message) for x in warned if "is damaged" in str(x.message)]
+        noticed += [file.relative_to(written / "2").as_posix()] if told else []
+        # A file that nobody needs may be damaged; what is read is always right.
+        assert found.number == (1 if told else 2), file
+        assert_same_bits(found.tree, state_of(found.number))
+        assert (copied / "2.damaged").exists() == bool(told)
+        if told:
+            assert f"{copied / '2'} is damaged" in told[0]
+    # The names that orbax gives to a checkpoint's own two files are its affair.
+    assert len(noticed) >= len(files_of(written)) - 2
+
+
+def test_a_number_can_be_saved_again_once_it_was_damaged(copied):
+    truncate(copied / "2" / "about" / "metadata")
+    with Checkpoints(copied) as checkpoints:
+        with pytest.warns(UserWarning, match="is damaged"):
+            assert checkpoints.restore(state_of()).number == 1
+        checkpoints.save(2, state_of(7), {"seed": 7})
+        assert checkpoints.restore(state_of()).facts == {"seed": 7}
+
+
+def test_minutes_are_minded_too():
+    due = Due(every=10, minutes=0.05 / 60)
+    assert due(20)
+    assert not due(21)
+    threading.Event().wait(0.06)
+    assert due(21)
+    due.restart()
+    assert not due(22)
+
+
+def test_what_is_read_may_depend_on_the_facts(copied):
+    with Checkpoints(copied) as checkpoints:
+        found = checkpoints.restore(lambda facts: state_of(facts["seed"]))
+    assert_same_bits(found.tree, state_of(2))
