@@ -1,0 +1,59 @@
+"""What a run would be, and about how long it would take."""
+
+import dataclasses
+import time
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+from olsgd_jax import Config, describe
+from olsgd_jax.build import Parts
+
+PROBE = 8  # examples whose gradient is timed for an estimate
+
+
+def describe_run(config: Config, parts: Parts, console: Console) -> None:
+    """Prints what would run, and about how long."""
+    facts = describe(config, parts)
+    table = Table("Option", "Value", title="What would run")
+    for name, value in dataclasses.asdict(config).items():
+        table.add_row(name, str(value))
+    console.print(table)
+    console.print(
+        f"{facts.num_parameters:,} parameters; a worker sends "
+        f"{facts.bytes_per_round:,} bytes per round; {facts.num_steps:,} local steps, "
+        f"{facts.num_epochs:.1f} epochs"
+    )
+    with console.status("timing a gradient"):
+        seconds = estimate(config, parts, facts.num_steps)
+    console.print(f"About {_words(seconds)}, from the gradient of {PROBE} examples")
+
+
+def estimate(config: Config, parts: Parts, num_steps: int) -> float:
+    """Estimates the seconds of a run from the time of one gradient.
+
+    CPU devices share the machine; others work side by side.
+    """
+    batch = {
+        "inputs": parts.dataset.train_inputs[:PROBE],
+        "labels": parts.dataset.train_labels[:PROBE],
+    }
+    grad = jax.jit(jax.grad(parts.task.loss, has_aux=True))
+    model = parts.task.init(jax.random.key(0))
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        jax.block_until_ready(grad(*model, batch, jax.random.key(0)))
+        times.append(time.perf_counter() - start)
+    examples = num_steps * config.batch_size * config.num_workers
+    if parts.mesh is not None and jax.devices()[0].platform != "cpu":
+        examples /= config.num_workers
+    return min(times) / PROBE * examples
+
+
+def _words(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -1,0 +1,62 @@
+"""The directory that a run writes to, and what of it outlives the run."""
+
+import argparse
+import pathlib
+import shutil
+
+import jax
+
+from olsgd_jax import Checkpoints
+
+RECORDS, EVENTS, CHECKPOINTS = "run.jsonl", "events", "checkpoints"
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Adds options for where a run is written, and how it goes on."""
+    group = parser.add_argument_group("options of what is kept")
+    group.add_argument(
+        "--out", type=pathlib.Path, default=pathlib.Path("out/train"), help="directory"
+    )
+    how = group.add_mutually_exclusive_group()
+    how.add_argument(
+        "--resume", action="store_true", help="go on with the run in OUT, if any"
+    )
+    how.add_argument(
+        "--overwrite", action="store_true", help="delete the run in OUT, if any"
+    )
+    group.add_argument("--save-every", type=int, help="rounds; default: by the clock")
+    group.add_argument(
+        "--save-minutes",
+        type=float,
+        default=10.0,
+        help="between checkpoints; %(default)g",
+    )
+    group.add_argument(
+        "--keep",
+        type=int,
+        default=2,
+        help="newest checkpoints that stay beside the best one; %(default)s",
+    )
+
+
+def prepare_output(args: argparse.Namespace) -> None:
+    """Makes room for a run, or raises where there is one that is not to be touched."""
+    if jax.process_index() > 0:  # the first one looks for all
+        return
+    there = [args.out / name for name in (RECORDS, EVENTS, CHECKPOINTS)]
+    there = [path for path in there if path.exists()]
+    if there and not (args.resume or args.overwrite):
+        raise ValueError(
+            f"--out must not hold a run yet, got {args.out}, which has "
+            f"{there[0].name}; --resume goes on with it, --overwrite deletes it"
+        )
+    for path in there:
+        # Events are written anew, as records are.
+        if args.overwrite or path.name == EVENTS:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    args.out.mkdir(parents=True, exist_ok=True)
+
+
+def open_checkpoints(args: argparse.Namespace) -> Checkpoints:
+    """Opens the checkpoints of a run."""
+    return Checkpoints(args.out / CHECKPOINTS, args.keep)
