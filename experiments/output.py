@@ -1,10 +1,15 @@
 """The directory that a run writes to, and what of it outlives the run."""
 
 import argparse
+import contextlib
 import pathlib
+import secrets
 import shutil
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from rich.console import Console
 
 from olsgd_jax import Checkpoints
 
@@ -57,6 +62,28 @@ def prepare_output(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
 
 
-def open_checkpoints(args: argparse.Namespace) -> Checkpoints:
-    """Opens the checkpoints of a run."""
+def open_checkpoints(
+    args: argparse.Namespace, console: Console
+) -> contextlib.AbstractContextManager[Checkpoints | None]:
+    """Opens the checkpoints of a run; None where processes share no directory."""
+    if jax.process_count() > 1 and not _is_shared(args.out):
+        console.print(
+            f"No checkpoints: {args.out.resolve()} is not the same directory in all "
+            "processes"
+        )
+        return contextlib.nullcontext()
     return Checkpoints(args.out / CHECKPOINTS, args.keep)
+
+
+def _is_shared(directory: pathlib.Path) -> bool:
+    """Says whether all processes see a file that the first one leaves there."""
+    number = np.array(secrets.randbelow(2**31), np.int32)
+    number = int(multihost_utils.broadcast_one_to_all(number))
+    file = directory / f".shared-{number}"
+    if jax.process_index() == 0:
+        file.touch()
+    multihost_utils.sync_global_devices("a file is there")
+    seen = multihost_utils.process_allgather(np.array(file.exists(), np.int32))
+    if jax.process_index() == 0:
+        file.unlink()
+    return bool(np.all(seen))

@@ -57,7 +57,8 @@ def run(
 ) -> None:
     """Trains, and writes records and a page."""
     file, is_first = args.out / RECORDS, jax.process_index() == 0
-    with make_progress(console) as progress, open_checkpoints(args) as checkpoints:
+    kept = open_checkpoints(args, console)
+    with make_progress(console) as progress, kept as checkpoints:
         task = progress.add_task(
             config.strategy, total=config.num_rounds, shown="compiling"
         )

@@ -63,8 +63,26 @@ def test_process_0_alone_writes(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["0"]
     files = {path.name for path in (tmp_path / "0").iterdir()}
     assert files == {"run.jsonl", "report.html", "report.md", "events"}
+    said = [" ".join(text.split()) for text in written]
+    assert ["not the same directory in all" in x for x in said] == [True, False]
     assert read_records(tmp_path / "0" / "run.jsonl").devices == "4 x cpu"
     assert ["Report" in text for text in written] == [True, False]
+
+
+def test_a_run_of_two_processes_goes_on_to_the_same_records(tmp_path):
+    def records(out, *num_rounds):
+        for number in num_rounds:
+            options = f"--num-rounds {number} --evaluate-every 1 --resume --out {out}"
+            statuses, written = run(["sh", "-c", f"{TRAIN} {options}"], 2)
+            assert statuses == [0, 0], written
+        found = read_records(out / "run.jsonl").records
+        return [record._replace(seconds=0.0) for record in found]
+
+    stopped = records(tmp_path / "stopped", 2, 4)
+    assert stopped == records(tmp_path / "whole", 4)
+    assert [x.round for x in stopped] == [1, 2, 3, 4]
+    kept = {x.name for x in (tmp_path / "stopped" / "checkpoints").iterdir()}
+    assert {"2", "4"} <= kept
 
 
 @pytest.mark.parametrize(

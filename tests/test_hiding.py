@@ -21,6 +21,7 @@ def test_a_row_says_what_was_hidden():
         "with": [1.1, 1.2, 1.3],
         "without": [1.0, 1.0, 1.0],
         "mean": [0.8, 0.8, 0.8],
+        "one": [0.01] * 3,
         "with_cpu": [1.0] * 3,
         "without_cpu": [0.9] * 3,
         "mean_cpu": [0.1] * 3,

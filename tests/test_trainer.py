@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from olsgd_jax import Config, evaluate, train, trainer
+from olsgd_jax import Config, evaluate, rounds, train
 from olsgd_jax.build import build
 
 SMALL = Config(width=8, num_rounds=5, evaluate_every=2, batch_size=8)
@@ -198,8 +198,8 @@ def test_the_round_is_made_as_the_config_says(monkeypatch):
         seen.append(options)
         return trainer_make_round(*parts, **options)
 
-    trainer_make_round = trainer.make_round
-    monkeypatch.setattr(trainer, "make_round", make_round)
+    trainer_make_round = rounds.make_round
+    monkeypatch.setattr(rounds, "make_round", make_round)
     config = replace(mapping="pmap", model_state_policy="averaged", sync_period=2)
     next(train(config))
     [options] = seen
@@ -226,8 +226,9 @@ def test_a_loss_that_is_not_finite_stops_training():
         for i in range(4)
     ]
     message = (
-        r"train_loss must stay finite, got (nan|inf) in round 2 of local_sgd; the last "
-        r"finite train_loss was (.*); use a learning_rate below 1e\+30"
+        r"train_loss must stay finite, got (nan|inf) in round 2 of local_sgd, worker "
+        r"0, 1, 2, 3; the last finite train_loss was (.*); use a learning_rate below "
+        r"1e\+30"
     )
     with pytest.raises(FloatingPointError, match=message) as error:
         next(train(config))
@@ -236,7 +237,7 @@ def test_a_loss_that_is_not_finite_stops_training():
 
 
 def test_the_first_loss_may_already_be_the_one_that_is_not_finite():
-    message = "in round 1 of local_sgd; the last finite train_loss was None"
+    message = "in round 1 of local_sgd, worker .*; the last finite train_loss was None"
     with pytest.raises(FloatingPointError, match=message):
         next(train(strategy("local_sgd", learning_rate=1e30)))
 

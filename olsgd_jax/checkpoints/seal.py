@@ -65,10 +65,11 @@ def check_seal_for_all(directory: pathlib.Path) -> None:
         except DamagedError as error:
             damage = str(error)
     if jax.process_count() > 1:
-        text = np.zeros(_LONGEST, np.uint8)
-        text[: len(damage)] = list(damage.encode()[:_LONGEST])
+        letters = list(damage.encode()[:_LONGEST])
+        text = np.zeros(_LONGEST, np.int32)
+        text[: len(letters)] = letters
         text = multihost_utils.broadcast_one_to_all(text)
-        damage = bytes(text).rstrip(b"\0").decode()
+        damage = bytes(text.tolist()).rstrip(b"\0").decode(errors="replace")
     if damage:
         raise DamagedError(damage)
 
