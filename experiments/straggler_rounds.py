@@ -23,7 +23,7 @@ from experiments.network_work import loss as work_loss
 from experiments.slowdowns import SLOWDOWNS
 from olsgd_jax import on_workers, to_workers, worker_mean, worker_mesh
 from olsgd_jax.placement import batch_shardings
-from olsgd_jax.types import ArrayTree, Batch, Mean, ModelState, Params
+from olsgd_jax.types import Batch, Mean, ModelState, Params
 
 NUM_MEANS = 5  # alone, in every repetition
 
@@ -76,19 +76,21 @@ def measure(question: Question) -> dict[str, dict[str, list[float]]]:
         jax.block_until_ready(average(one))
 
     kinds, samples = {}, {}
-    for label in question.strategies:
-        work = Work(label, question.sync_period, question.width, question.depth)
+    size = question.sync_period, question.width, question.depth
+    works = {label: Work(label, *size) for label in question.strategies}
+    for label, work in works.items():
         kinds[label, "with"] = _rounds(work, worker_mean, mesh)
         kinds[label, "without"] = _rounds(work, lambda tree: tree, mesh)
         kinds[label, "mean"] = _means(work, average, mesh)
         samples[label] = {x: [] for x in ("with", "without", "mean", "drawn")}
+    _, inputs = start(works[question.strategies[0]], mesh)  # the same for all
     draw = np.random.default_rng(question.seed)
     order = random.Random(question.seed)  # the same in all processes
     compute = SLOWDOWNS[question.slowdown](question.unit, question.unit, mesh.size)
     shape = question.num_rounds, question.sync_period, mesh.size
     for repetition in range(-1, question.repetitions):  # the first one compiles
         seconds = compute.sample(draw, shape)
-        batches = [_batches(question, own, mesh) for own in seconds]
+        batches = [_batches(inputs, own, mesh) for own in seconds]
         for label, kind in order.sample(list(kinds), len(kinds)):
             meet()
             began = time.perf_counter()
@@ -128,11 +130,8 @@ def _means(work: Work, average: Callable, mesh: Mesh) -> Callable:
     return run_all
 
 
-def _batches(question: Question, seconds: np.ndarray, mesh: Mesh) -> ArrayTree:
+def _batches(inputs: Batch, seconds: np.ndarray, mesh: Mesh) -> Batch:
     """Puts the sleep of every worker and step beside its inputs."""
-    _, inputs = start(
-        Work("local_sgd", question.sync_period, question.width, question.depth), mesh
-    )
     own = np.asarray(seconds.T, np.float32)
     sharding = batch_shardings(own, mesh)
     placed = jax.make_array_from_callback(own.shape, sharding, own.__getitem__)

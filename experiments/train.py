@@ -14,7 +14,9 @@ model as if it had not been.
 """
 
 import argparse
+import contextlib
 import sys
+from collections.abc import Iterator
 
 import jax
 from rich.console import Console
@@ -37,7 +39,7 @@ from experiments.presets import PRESETS, preset
 from experiments.progress import make_progress, shown
 from experiments.report import write_report
 from experiments.tensorboard import with_events
-from olsgd_jax import Config, Due, describe, meet, train, write_records
+from olsgd_jax import Config, Due, Record, describe, meet, train, write_records
 from olsgd_jax.build import Parts, build
 from olsgd_jax.mesh import share_workers
 
@@ -53,17 +55,18 @@ def resolve(args: argparse.Namespace) -> Config:
 
 
 def run(
-    config: Config, parts: Parts, args: argparse.Namespace, console: Console
+    config: Config,
+    parts: Parts,
+    records: Iterator[Record],
+    args: argparse.Namespace,
+    console: Console,
 ) -> None:
-    """Trains, and writes records and a page."""
+    """Trains as far as there are records, writes them, and a page."""
     file, is_first = args.out / RECORDS, jax.process_index() == 0
-    kept = open_checkpoints(args, console)
-    with make_progress(console) as progress, kept as checkpoints:
+    with make_progress(console) as progress:
         task = progress.add_task(
             config.strategy, total=config.num_rounds, shown="compiling"
         )
-        due = Due(args.save_every, args.save_minutes)
-        records = train(config, parts, checkpoints=checkpoints, due=due)
         records = shown(records, progress, task)
         if args.tensorboard and is_first:
             records = with_events(records, args.out / EVENTS)
@@ -109,13 +112,18 @@ def main() -> None:
     console = Console(quiet=process.id > 0)
     if args.dry_run:
         return describe_run(config, parts, console)
-    try:
-        prepare_output(args)
-        run(config, parts, args, console)
-    except FloatingPointError as error:
-        sys.exit(str(error))
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
+    with contextlib.ExitStack() as stack:
+        try:
+            due = Due(args.save_every, args.save_minutes)
+            prepare_output(args)
+            checkpoints = stack.enter_context(open_checkpoints(args, console))
+            records = train(config, parts, checkpoints=checkpoints, due=due)
+        except (ValueError, OSError) as error:
+            parser.error(str(error))
+        try:
+            run(config, parts, records, args, console)
+        except FloatingPointError as error:
+            sys.exit(str(error))
     meet()
 
 

@@ -10,7 +10,7 @@ of the hardware turn that into time, and the model of time (`delay`) does the re
 from typing import NamedTuple
 
 from olsgd_jax.build import build_strategy
-from olsgd_jax.checks import check_choice, check_number
+from olsgd_jax.checks import check_choice, check_count, check_number
 from olsgd_jax.config import Config
 from olsgd_jax.delay import (
     RingOrTree,
@@ -104,6 +104,8 @@ def plan(
     ValueError: model must be one of mlp, resnet18, transformer, got 'vgg'
     """
     check_number("utilisation", utilisation, 0, 1, "(]")
+    if sync_period is not None:
+        check_count("sync_period", sync_period)
     if isinstance(model, str):
         check_choice("model", model, tuple(WORKLOADS))
         model = WORKLOADS[model]
@@ -129,9 +131,8 @@ def plan(
     hiding_period = smallest_hiding_period(delayed)
     assert hiding_period is not None  # as its mean is delayed and not streamed
     names = [(name, False) for name in STRATEGIES] + [(DELAYED, True)]
-    settings = [
-        setting_of(name, sync_period or hiding_period, stream) for name, stream in names
-    ]
+    chosen = hiding_period if sync_period is None else sync_period
+    settings = [setting_of(name, chosen, stream) for name, stream in names]
     return Plan(
         target,
         num_workers,

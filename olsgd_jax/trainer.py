@@ -57,6 +57,7 @@ def train(
     if checkpoints is not None:
         state, progress = restore(checkpoints, config, state)
         due = due or Due()
+        due.restart(progress.round)
     return _records(config, parts, state, progress, checkpoints, due)
 
 
@@ -74,11 +75,13 @@ def _records(
     def is_record_due(number: int) -> bool:
         return number % config.evaluate_every == 0 or number == config.num_rounds
 
-    def is_save_due(number: int) -> bool:
-        return due is not None and (number == config.num_rounds or due(number))
+    save_at = 0  # the round that is saved next, once it is known
 
     def is_stop(number: int) -> bool:
-        return is_record_due(number) or is_save_due(number)
+        nonlocal save_at
+        if due is not None and (number == config.num_rounds or due(number)):
+            save_at = number
+        return is_record_due(number) or save_at == number
 
     for stop in run_rounds(config, parts, state, progress.round, is_stop):
         progress = _advanced(config, parts, progress, stop)
@@ -87,11 +90,11 @@ def _records(
             records = *progress.records, record
             progress = progress._replace(losses=(), records=records)
             yield record
-        if checkpoints is not None and due is not None and is_save_due(stop.round):
+        if checkpoints is not None and due is not None and save_at == stop.round:
             last_loss = progress.last_loss
             check_state_finite(stop.state, stop.round, config, last_loss, parts.mesh)
             save(checkpoints, config, stop.state, progress)
-            due.restart()
+            due.restart(stop.round)
 
 
 def _record(

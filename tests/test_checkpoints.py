@@ -11,6 +11,7 @@ import optax
 import pytest
 
 from olsgd_jax import Checkpoints, init_state, overlap_local_sgd, worker_mesh
+from olsgd_jax.checkpoints import due as due_module
 from olsgd_jax.checkpoints.due import Due
 
 
@@ -170,8 +171,29 @@ def test_minutes_are_minded_too():
     assert not due(21)
     threading.Event().wait(0.06)
     assert due(21)
-    due.restart()
+    due.restart(21)
     assert not due(22)
+
+
+def test_processes_ask_for_the_time_rarely(monkeypatch):
+    # A round takes 1 s on the first process' clock, and a minute are 60 of them.
+    now, asked = 0.0, []
+
+    def broadcast(left):
+        asked.append(number)
+        return left
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(due_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(due_module.multihost_utils, "broadcast_one_to_all", broadcast)
+    due, saved = Due(minutes=1), []
+    for number in range(1, 121):
+        now += 1.0
+        if due(number):
+            saved.append(number)
+            due.restart(number)
+    assert saved == [60, 120]
+    assert asked == [1, 2, 4, 8, 16, 32, 60, 61, 62, 64, 68, 76, 92, 120]
 
 
 def test_what_is_read_may_depend_on_the_facts(copied):

@@ -107,6 +107,7 @@ def test_stragglers_cost_a_blocking_strategy_more():
     [
         ({"model": "vgg"}, "model must be one of mlp, resnet18, transformer"),
         ({"utilisation": 0}, "utilisation must be in"),
+        ({"sync_period": 0}, "sync_period must be at least 1"),
         ({"target": "p100"}, "target must be one of a100"),
     ],
 )

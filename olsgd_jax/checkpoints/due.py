@@ -13,6 +13,10 @@ from olsgd_jax.checks import check_count, check_number
 class Due:
     """Says when to save: every so many rounds, and when so many minutes have passed.
 
+    In several processes the clock of the first one counts for all. To ask it holds
+    rounds up, so it is asked when its time should be up, and before that a few times,
+    each after twice as many rounds as the last.
+
     Args:
       every: rounds; None: only by minutes.
       minutes: None: only by rounds.
@@ -29,17 +33,29 @@ class Due:
             check_count("every", every)
         if minutes is not None:
             check_number("minutes", minutes, 0, math.inf, "()")
-        self._every, self._minutes, self._last = every, minutes, time.monotonic()
+        self._every, self._minutes = every, minutes
+        self.restart(0)
 
     def __call__(self, number: int) -> bool:
-        """Says whether it is time; the first process' clock counts for all."""
-        is_late = False
-        if self._minutes is not None:
-            is_late = time.monotonic() - self._last >= 60 * self._minutes
-            if jax.process_count() > 1:
-                is_late = bool(multihost_utils.broadcast_one_to_all(np.array(is_late)))
-        return is_late or (self._every is not None and number % self._every == 0)
+        """Says whether it is time, after so many rounds; once for every number."""
+        if self._every is not None and number % self._every == 0:
+            return True
+        if self._minutes is None or number < self._asked_at:
+            return False
+        left = 60 * self._minutes - (time.monotonic() - self._began)
+        if jax.process_count() > 1:
+            left = float(multihost_utils.broadcast_one_to_all(np.float32(left)))
+            self._asked_at = self._next(number, left)
+        return left <= 0
 
-    def restart(self) -> None:
-        """Counts minutes from now on."""
-        self._last = time.monotonic()
+    def restart(self, number: int) -> None:
+        """Counts minutes from now on, and rounds from that number."""
+        self._first, self._began = number, time.monotonic()
+        self._asked_at = number + 1
+
+    def _next(self, number: int, left: float) -> int:
+        """Gives the round after which to ask again; the same in all processes."""
+        passed = max(1, number - self._first)
+        taken = 60 * (self._minutes or 0) - left
+        until_due = left * passed / taken if taken > 0 else math.inf
+        return number + max(1, math.ceil(min(passed, until_due)))
