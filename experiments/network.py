@@ -24,14 +24,14 @@ from rich.markdown import Markdown
 
 from experiments.host_processes import answer, join
 from experiments.hosts import why_not
-from experiments.network_case import Case, list_cases, run_case
+from experiments.measure_all import measure_all
+from experiments.network_case import list_cases, run_case
 from experiments.network_rounds import measure, sizes
 from experiments.network_work import DEPTH, WIDTH, Work
-from experiments.progress import make_progress
 from experiments.reporting import model_check, network_cases, network_tables
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.network_numbers import numbers_of
-from experiments.reporting.network_records import NETWORK, read, write
+from experiments.reporting.network_records import NETWORK
 
 HOSTS = (2, 4)
 RATES = ("10mbit", "100mbit", "200mbit", "1gbit")
@@ -49,25 +49,12 @@ def run_process(work: Sequence, repetitions: int) -> None:
     answer({"samples": samples, "sizes": sizes(Work(*work))})
 
 
-def run_all(asked: Sequence[Case], file: pathlib.Path, console: Console) -> list[dict]:
-    """Measures every case that is not in the file yet; gives all that are."""
-    records = read(file) if file.exists() else []
-    done = {Case(*(x[field] for field in Case._fields)) for x in records}
-    todo = [case for case in asked if case not in done]
-    with make_progress(console) as progress:
-        kept = len(asked) - len(todo)
-        task = progress.add_task("cases", total=len(asked), completed=kept, shown="")
-        for case in todo:
-            progress.update(task, shown=case.name)
-            records.append(run_case(case))
-            write(file, records)
-            numbers = numbers_of(records[-1]["samples"])
-            progress.print(
-                f"{case.name}: {1e3 * numbers.round:,.0f} ms a round, "
-                f"utilisation {numbers.utilisation:.0%}"
-            )
-            progress.advance(task)
-    return records
+def say(record: dict) -> str:
+    """Says in a line what was measured of a case."""
+    numbers = numbers_of(record["samples"])
+    return (
+        f"{1e3 * numbers.round:,.0f} ms a round, utilisation {numbers.utilisation:.0%}"
+    )
 
 
 def main() -> None:
@@ -97,7 +84,7 @@ def main() -> None:
         )
     except ValueError as error:
         parser.error(str(error))
-    records = run_all(asked, args.out / NETWORK, console)
+    records = measure_all(asked, run_case, args.out / NETWORK, console, say)
     sections = [
         network_tables.section(records),
         model_check.section(records, []),

@@ -1,8 +1,6 @@
 """One case of `network`: hosts, a link, a strategy and a sync period."""
 
 import itertools
-import os
-import platform
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -11,7 +9,6 @@ from experiments.hosts import bits_per_second
 from experiments.network_work import BATCH_SIZE, DEPTH, WIDTH, Work, strategy_of
 from experiments.reporting.network_numbers import of_hosts
 from olsgd_jax.checks import check_count
-from olsgd_jax.provenance import commit, versions
 
 
 class Case(NamedTuple):
@@ -68,17 +65,12 @@ def list_cases(
 
 
 def run_case(case: Case) -> dict:
-    """Measures one case, and says what of and on what."""
+    """Measures one case, and says what of."""
     question = case.work, case.repetitions
     answers = ask_all("experiments.network", question, case.num_hosts, case.rate)
     samples = of_hosts([x["samples"] for x in answers])
     return {
-        **case._asdict(),
         "batch_size": BATCH_SIZE,
         **answers[0]["sizes"],
         "samples": {x: [round(y, 6) for y in own] for x, own in samples.items()},
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "num_cores": len(os.sched_getaffinity(0)),
-        "versions": versions(),
-        "commit": commit(),
     }

@@ -31,6 +31,8 @@ NUM_MEANS = 5  # alone, in every repetition
 class Question(NamedTuple):
     """What the processes measure."""
 
+    num_hosts: int
+    rate: str  # of every link, each way
     slowdown: str
     strategies: Sequence[str]
     sync_period: int  # τ
@@ -40,6 +42,11 @@ class Question(NamedTuple):
     seed: int
     width: int
     depth: int
+
+    @property
+    def name(self) -> str:
+        """What it is called while it runs."""
+        return f"{self.num_hosts} hosts, {self.rate}, {self.slowdown}"
 
 
 def sleep(seconds: Float[Array, ""]) -> Float[Array, ""]:

@@ -12,25 +12,20 @@ all strategies take turns, with communication and without.
 
 import argparse
 import json
-import os
 import pathlib
-import platform
-from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markdown import Markdown
 
 from experiments.host_processes import answer, ask_all, join
 from experiments.hosts import bits_per_second, why_not
+from experiments.measure_all import measure_all
 from experiments.network_work import Work, strategy_of
-from experiments.progress import make_progress
 from experiments.reporting import stragglers
 from experiments.reporting.markdown import to_markdown
-from experiments.reporting.network_records import read, write
 from experiments.slowdowns import SLOWDOWNS
 from experiments.straggler_rounds import Question, measure
 from olsgd_jax.checks import check_choice, check_count
-from olsgd_jax.provenance import commit, versions
 
 STRATEGIES = ("sync_sgd", "local_sgd", "cocod_sgd", "overlap_local_sgd")
 
@@ -41,35 +36,10 @@ def run_process(*question) -> None:
     answer(measure(Question(*question)))
 
 
-def run_all(
-    questions: Sequence[Question],
-    num_hosts: int,
-    rate: str,
-    file: pathlib.Path,
-    console: Console,
-) -> list[dict]:
-    """Measures every slowdown that is not in the file yet; gives all that are."""
-    records = read(file) if file.exists() else []
-    asked = [
-        {"num_hosts": num_hosts, "rate": rate, **json.loads(json.dumps(x._asdict()))}
-        for x in questions
-    ]
-    todo = [x for x in asked if not any(x.items() <= own.items() for own in records)]
-    with make_progress(console) as progress:
-        kept = len(asked) - len(todo)
-        task = progress.add_task(
-            "slowdowns", total=len(asked), completed=kept, shown=""
-        )
-        for case in todo:
-            progress.update(task, shown=case["slowdown"])
-            own = [case[field] for field in Question._fields]
-            samples = ask_all("experiments.stragglers", own, num_hosts, rate)
-            machine = f"{platform.machine()}, {os.cpu_count()} cores"
-            facts = {"machine": machine, "versions": versions(), "commit": commit()}
-            records.append({**case, "samples": samples, **facts})
-            write(file, records)
-            progress.advance(task)
-    return records
+def run_hosts(question: Question) -> dict:
+    """Measures one slowdown on hosts of its own."""
+    hosts = question.num_hosts, question.rate
+    return {"samples": ask_all("experiments.stragglers", question, *hosts)}
 
 
 def main() -> None:
@@ -101,7 +71,7 @@ def main() -> None:
         parser.error(str(error))
     console = Console(width=max(Console().width, 120))
     file = args.out / stragglers.STRAGGLERS
-    records = run_all(questions, args.hosts, args.rate, file, console)
+    records = measure_all(questions, run_hosts, file, console)
     text = to_markdown(filter(None, [stragglers.section(records)]))
     file.with_suffix(".md").write_text(text, encoding="utf-8")
     console.print(Markdown(text))
@@ -117,7 +87,7 @@ def list_questions(args: argparse.Namespace) -> list[Question]:
     questions = []
     for slowdown in args.slowdowns:
         check_choice("slowdown", slowdown, tuple(SLOWDOWNS))
-        own = {**vars(args), "slowdown": slowdown}
+        own = {**vars(args), "num_hosts": args.hosts, "slowdown": slowdown}
         questions.append(Question(*(own[field] for field in Question._fields)))
     return questions
 

@@ -17,16 +17,14 @@ of a mean is from its call to its result, so a worker that comes early waits in 
 
 import argparse
 import json
-import os
 import pathlib
-import platform
 
 from experiments.host_processes import answer, ask_all, join
 from experiments.hosts import why_not
+from experiments.measure_all import conditions
 from experiments.network_work import DEPTH, WIDTH, Work
 from experiments.reporting.timeline_figure import TIMELINE
 from experiments.timed_rounds import Spans, measure
-from olsgd_jax.provenance import commit, versions
 
 STRATEGIES = ("local_sgd", "overlap_local_sgd")
 
@@ -43,9 +41,7 @@ def run_hosts(rate: str, sync_period: int, num_rounds: int) -> dict:
         "link": rate,
         "sync_period": sync_period,
         "num_parameters": DEPTH * WIDTH**2,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": versions(),
-        "commit": commit(),
+        **conditions(),
         "spans": {name: _together([x[name] for x in workers]) for name in STRATEGIES},
     }
 
