@@ -75,6 +75,14 @@ def open_checkpoints(
     return Checkpoints(args.out / CHECKPOINTS, args.keep)
 
 
+def describe_start(checkpoints: Checkpoints | None) -> str:
+    """Says where a run goes on that is to be resumed."""
+    numbers = [] if checkpoints is None else checkpoints.numbers()
+    if not numbers:
+        return "No checkpoint to go on from: the run starts anew"
+    return f"Goes on after round {numbers[0]}"
+
+
 def _is_shared(directory: pathlib.Path) -> bool:
     """Says whether all processes see a file that the first one leaves there."""
     number = np.array(secrets.randbelow(2**31), np.int32)

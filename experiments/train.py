@@ -32,6 +32,7 @@ from experiments.output import (
     EVENTS,
     RECORDS,
     add_output_options,
+    describe_start,
     open_checkpoints,
     prepare_output,
 )
@@ -118,6 +119,8 @@ def main() -> None:
             prepare_output(args)
             checkpoints = stack.enter_context(open_checkpoints(args, console))
             records = train(config, parts, checkpoints=checkpoints, due=due)
+            if args.resume:
+                console.print(describe_start(checkpoints))
         except (ValueError, OSError) as error:
             parser.error(str(error))
         try:

@@ -9,11 +9,11 @@ before it is taken.
 
 import pathlib
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
 
+from olsgd_jax.checkpoints.checkpoint import Checkpoint
 from olsgd_jax.checkpoints.flat import (
     check_same_shapes,
     from_flat,
@@ -30,19 +30,6 @@ from olsgd_jax.checkpoints.seal import (
 )
 from olsgd_jax.checks import check_count
 from olsgd_jax.types import ArrayTree
-
-
-class Checkpoint(NamedTuple):
-    """What `restore` gives.
-
-    >>> from olsgd_jax import Checkpoint
-    >>> Checkpoint(number=3, tree=(), facts={"seed": 0}).number
-    3
-    """
-
-    number: int
-    tree: ArrayTree
-    facts: dict
 
 
 class Checkpoints:
@@ -98,7 +85,9 @@ class Checkpoints:
             force=True,
         )
 
-    def restore(self, like: ArrayTree | Callable[[dict], ArrayTree]):
+    def restore(
+        self, like: ArrayTree | Callable[[dict], ArrayTree]
+    ) -> Checkpoint | None:
         """Reads the newest checkpoint that is whole.
 
         Args:
@@ -107,15 +96,12 @@ class Checkpoints:
             checkpoint's facts that gives it.
 
         Returns:
-          A `Checkpoint`, or None where there is none.
+          What was saved; None where there is nothing.
 
         Raises:
           ValueError: if the checkpoint is of other arrays.
         """
-        self._manager.wait_until_finished()
-        # Orbax does not list those whose own files are gone.
-        names = [path.name for path in self._directory.iterdir()]
-        for number in sorted(map(int, filter(str.isdecimal, names)), reverse=True):
+        for number in self.numbers():
             try:
                 check_seal_for_all(self._directory / str(number))
             except DamagedError as damage:
@@ -124,6 +110,13 @@ class Checkpoints:
             else:
                 return self._restore(number, like)
         return None
+
+    def numbers(self) -> list[int]:
+        """Lists all checkpoints, the newest first."""
+        self._manager.wait_until_finished()
+        # Orbax does not list those whose own files are gone.
+        names = [path.name for path in self._directory.iterdir()]
+        return sorted(map(int, filter(str.isdecimal, names)), reverse=True)
 
     def close(self) -> None:
         """Waits until all is written."""
@@ -137,7 +130,9 @@ class Checkpoints:
         """Closes."""
         self.close()
 
-    def _restore(self, number: int, like) -> Checkpoint:
+    def _restore(
+        self, number: int, like: ArrayTree | Callable[[dict], ArrayTree]
+    ) -> Checkpoint:
         def read(**args: ocp.args.CheckpointArgs):
             return self._manager.restore(number, args=ocp.args.Composite(**args))
 
