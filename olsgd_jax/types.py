@@ -36,8 +36,8 @@ Loss: TypeAlias = Callable[
 ]
 """params, model_state, batch, key -> loss, new model_state; pure, for one worker."""
 
-Mean: TypeAlias = Callable[[ArrayTree], ArrayTree]
-"""Averages a tree over all workers."""
+Mean: TypeAlias = Callable[..., ArrayTree]
+"""Averages a tree over all workers, as `workers.worker_mean` does."""
 
 MeanOf: TypeAlias = Literal["start", "end", "nothing"]
 """Which of a round's models its one mean is of."""

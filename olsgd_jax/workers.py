@@ -22,12 +22,16 @@ WORKERS = "workers"
 _LANES = "lanes"  # along which the workers of one place differ
 
 
-def worker_mean(tree: ArrayTree, axis_name: Hashable = WORKERS) -> ArrayTree:
+def worker_mean(
+    tree: ArrayTree, axis_name: Hashable = WORKERS, until: ArrayTree = None
+) -> ArrayTree:
     """Averages a tree over all workers; the library's only collective.
 
     Args:
       tree: this worker's arrays.
       axis_name: the mapped axis, or axes, along which the workers lie.
+      until: what has to be there before anybody looks at the mean. The arrays are then
+        sent as they are, and their sum is divided afterwards.
 
     Returns:
       The mean, the same on every worker.
@@ -41,9 +45,18 @@ def worker_mean(tree: ArrayTree, axis_name: Hashable = WORKERS) -> ArrayTree:
     if axis_name == WORKERS and _is_mapped(_LANES):
         axis_name = (WORKERS, _LANES)
     size = lax.axis_size(axis_name)
-    # Divided first: a division after the sum would be fused with the mean's use, and
-    # its last bits would depend on what that is.
-    mean = lax.psum(jax.tree.map(lambda x: x / size, tree), axis_name)
+
+    def divide(tree: ArrayTree) -> ArrayTree:
+        return jax.tree.map(lambda x: x / size, tree)
+
+    if until is None:
+        # Divided first: a division after the sum would be fused with the mean's use,
+        # and on CPUs its last bits would depend on what that is.
+        mean = lax.psum(divide(tree), axis_name)
+    else:
+        # Quotients to send would need memory of their own for as long as they travel.
+        total, _ = lax.optimization_barrier((lax.psum(tree, axis_name), until))
+        mean = divide(total)
     # A checked shard_map types a mean as one value for all workers. As one of two
     # values to choose from it becomes each worker's own copy again, as the branches
     # of a cond and the carry of a scan want it. The compiler drops the choice.

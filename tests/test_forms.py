@@ -19,14 +19,14 @@ from olsgd_jax import (
     plain_loss,
     sync_sgd,
 )
-from olsgd_jax.drivers.forms import flat_form, fragments_form
+from olsgd_jax.drivers.forms import flat_form, fragments_form, held_form
 from olsgd_jax.pieces import cut, join
 from olsgd_jax.round import tree_form
 from tests import helpers
 
 TAU, OPTIMIZER = 3, optax.sgd(0.1, momentum=0.9)
 STRATEGIES = [overlap_local_sgd(0.6, 0.7), cocod_sgd()]
-FORMS = {"flat": flat_form(), "fragments": fragments_form(TAU)}
+FORMS = {"held": held_form, "flat": flat_form(), "fragments": fragments_form(TAU)}
 # Odd sizes, that no sync period divides, and two dtypes.
 PARAMS = {
     "w": jnp.arange(7.0),
@@ -73,8 +73,16 @@ def test_the_flat_form_sends_one_vector_for_every_dtype():
     assert sorted(eqn.invars[0].aval.size for eqn in sent) == [8, 10]
 
 
-def test_the_flat_mean_and_the_local_steps_do_not_wait_for_each_other():
-    jaxpr = round_jaxpr(flat_form())
+def test_the_held_form_sends_the_models_themselves():
+    jaxpr = round_jaxpr(held_form)
+    sent = [x for e in jaxpr.eqns if e.primitive.name == "psum" for x in e.invars]
+    assert len(sent) == len(PARAMS)
+    assert set(sent) < set(jaxpr.invars)
+
+
+@pytest.mark.parametrize("form", [held_form, flat_form()], ids=["held", "flat"])
+def test_the_mean_and_the_local_steps_do_not_wait_for_each_other(form):
+    jaxpr = round_jaxpr(form)
     assert "scan" not in helpers.upstream_of("psum", jaxpr)
     assert "psum" not in helpers.upstream_of("scan", jaxpr)
 
@@ -96,7 +104,8 @@ def test_fragments_send_what_the_whole_mean_sends_but_for_filling():
         worker_round = make_worker_round(loss, OPTIMIZER, STRATEGIES[0], form=form)
         return payload_bytes(worker_round, state, jnp.ones((4, TAU)), num_workers=4)
 
-    assert sent(tree_form) == sent(flat_form()) == 8 * 8 + 4 * 10
+    assert sent(tree_form) == sent(held_form) == 8 * 8 + 4 * 10
+    assert sent(flat_form()) == 8 * 8 + 4 * 10
     assert sent(FORMS["fragments"]) == 8 * 9 + 4 * 12
 
 

@@ -22,6 +22,14 @@ def test_the_mean_is_the_mean_on_every_worker(mapping, m):
         np.testing.assert_allclose(mean[name], expected, atol=1e-12)
 
 
+def test_a_mean_that_waits_is_the_same_mean():
+    def both(x):
+        return worker_mean(x), worker_mean(x, until=jnp.sin(x))
+
+    mean, waited = on_workers(both, worker_mesh(3))(jnp.arange(3.0) ** 2)
+    np.testing.assert_allclose(waited, mean, rtol=1e-15)
+
+
 @pytest.mark.parametrize("places", [1, 2, 3])
 def test_a_place_may_have_several_workers(places):
     tree = {"x": jnp.arange(6 * 4.0).reshape(6, 2, 2) ** 2}

@@ -1,14 +1,15 @@
 """Forms of a mean that travels beside the local steps.
 
     tree         a collective for every array, before the steps
+    held         the same, of the models themselves: their sum is divided at the end
     flat         one collective of one vector, before the steps
     fragments    with every local step, one collective of a piece of the vector
 
 All give the same mean, and a barrier holds its use back until the steps, or the step,
 have ended. A compiler that starts collectives early but runs few of them at a time
-overlaps `flat` and not `tree`; one that joins collectives by itself overlaps `tree`,
-without the memory for a vector; `fragments` need the memory of one vector, where `flat`
-may need that of two.
+overlaps `flat` and not `tree`; one that joins collectives by itself overlaps `held`,
+without the memory for anything but the mean; `fragments` need the memory of one vector,
+where `flat` may need that of two.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,12 @@ from olsgd_jax.pieces import cut, from_vectors, join, to_vectors
 from olsgd_jax.placement import on_parts, part_specs
 from olsgd_jax.round import Form
 from olsgd_jax.types import ArrayTree, Mean
+
+
+def held_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
+    """Averages the models as they are: a collective for every array, and no copy."""
+    done = steps()
+    return mean(models, until=done), done
 
 
 def flat_form(mesh: Mesh | None = None) -> Form:

@@ -18,7 +18,7 @@ import jax
 from jax.sharding import Mesh
 
 from olsgd_jax.drivers.convolutions import channels_last_gradient
-from olsgd_jax.drivers.forms import flat_form
+from olsgd_jax.drivers.forms import flat_form, held_form
 from olsgd_jax.local import Gradient
 from olsgd_jax.mesh import worker_devices
 from olsgd_jax.round import Form, tree_form
@@ -74,7 +74,7 @@ def platform_of(mesh: Mesh | None) -> Platform:
         return Platform(flat_form(mesh), {**SCHEDULE_FOR_OVERLAP, **several})
     if device.device_kind == "TPU v5 lite":
         return Platform(flat_form(mesh), {**FUSE_INTO_LOOPS})
-    return Platform(tree_form, {**SPARSE_CORES})
+    return Platform(held_form, {**SPARSE_CORES})
 
 
 def default_driver(mesh: Mesh | None, strategy: Strategy) -> Driver:
