@@ -94,7 +94,7 @@ def main() -> int:
     if not args.json:
         both = ", with / without the mean" if args.compare else ""
         heads = ("target", "MB sent", "overlapped")
-        heads += (f"temporaries in models{both}", f"compile in s{both}")
+        heads += (f"temporaries in models{both}", f"processor seconds to compile{both}")
         columns = [Column(head, justify="right") for head in heads]
         title = f"{args.model}, {args.strategy}, {args.sync_period} local steps"
         table = Table(*columns, title=title)
