@@ -131,7 +131,7 @@ def _lead(runs: Iterable[Run]) -> list[str]:
     facts = {}
     for run in runs:
         packages = ", ".join(f"{name} {x}" for name, x in run.versions.items())
-        commit = f"commit {run.commit or 'unknown'}"
+        commit = f"commit {(run.commit or 'unknown')[:10]}"
         facts |= dict.fromkeys([run.devices, packages, commit])
     return list(facts)
 

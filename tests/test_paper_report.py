@@ -139,6 +139,12 @@ def test_cells_of_a_partition_are_as_dark_as_their_part_of_a_workers_examples():
     np.testing.assert_allclose(np.array(shades) / shades[0], np.array(parts) / parts[0])
 
 
+def test_of_every_partition_the_first_seed_is_shown():
+    runs = [run_of(OVERLAP, 2, 0.5, seed=seed) for seed in (2, 1)]
+    titles = re.findall("<h3>(cifar10, .*?)</h3>", page_of(*runs))
+    assert titles == ["cifar10, iid, 2 workers, seed 1"]
+
+
 @pytest.mark.parametrize(
     ("runs", "expected"),
     [

@@ -9,23 +9,20 @@ from experiments.reporting.drawing import colour, drawn
 from experiments.reporting.sections import Picture, Section
 from olsgd_jax import Run
 
-MEANING = "Examples by worker and class, of every partition that a run had."
+MEANING = "Examples by worker and class; of every partition, that of its first seed."
 
 
 def section(runs: Iterable[Run]) -> Section | None:
-    """Shows every partition once, with the seeds that have it."""
-    seeds: dict[tuple, set[int]] = {}
-    for run in runs:
+    """Shows every kind of partition once: seeds choose other examples, as many."""
+    found: dict[tuple, tuple] = {}
+    for run in sorted(runs, key=lambda run: run.config["seed"]):
         if run.facts:
-            config = run.config
-            what = (config["dataset"], config["partition"], len(run.facts["histogram"]))
-            counts = tuple(map(tuple, run.facts["histogram"]))
-            seeds.setdefault((what, counts), set()).add(config["seed"])
+            config, counts = run.config, run.facts["histogram"]
+            what = config["dataset"], config["partition"], len(counts)
+            found.setdefault(what, (config["seed"], counts))
     pictures = []
-    ordered = sorted(seeds.items(), key=lambda x: (x[0][0], min(x[1])))
-    for ((dataset, partition, num_workers), counts), own in ordered:
-        which = ", ".join(map(str, sorted(own)))
-        title = f"{dataset}, {partition}, {num_workers} workers, seed {which}"
+    for (dataset, partition, num_workers), (seed, counts) in sorted(found.items()):
+        title = f"{dataset}, {partition}, {num_workers} workers, seed {seed}"
         pictures.append(Picture(title, draw_counts(counts)))
     return Section("Partitions", MEANING, pictures=pictures) if pictures else None
 
