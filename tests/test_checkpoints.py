@@ -85,6 +85,34 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
     assert kept == {"2", "4", "5"}
 
 
+def kept_after_going_on(directory):
+    """Opens a directory with checkpoints 1 to 3, saves more, and lists what is left."""
+    with Checkpoints(directory, keep=2) as checkpoints:
+        assert checkpoints.restore(jnp.ones(2)).number == 3
+        for number, score in ((4, 0.2), (5, 0.3), (6, 0.4)):
+            checkpoints.save(number, jnp.ones(2), score=score)
+    return {path.name for path in directory.iterdir()}
+
+
+@pytest.fixture
+def best_first(tmp_path):
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        for number, score in enumerate([0.9, 0.1, 0.2], start=1):
+            checkpoints.save(number, jnp.ones(2), score=score)
+    return tmp_path
+
+
+def test_no_more_are_kept_when_a_run_goes_on(best_first):
+    assert kept_after_going_on(best_first) == {"1", "5", "6"}
+
+
+@pytest.mark.parametrize("name", ["about", "tree", "commit_success.txt", "*"])
+def test_one_that_was_being_deleted_goes_with_the_next(best_first, name):
+    for path in (best_first / "2").glob(name):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert kept_after_going_on(best_first) == {"1", "5", "6"}
+
+
 def test_what_is_saved_may_be_donated_at_once(tmp_path):
     add = jax.jit(lambda x: x + 1, donate_argnums=0)
     x = jnp.zeros((64, 1000))

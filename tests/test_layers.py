@@ -21,8 +21,8 @@ types
 checks
 who_is_where roll_call last_words
 distributed
-checkpoints.checkpoint checkpoints.flat checkpoints.seal checkpoints.manager
-checkpoints.due
+checkpoints.checkpoint checkpoints.flat checkpoints.seal checkpoints.keep
+checkpoints.manager checkpoints.due
 checkpoints.directory
 checkpoints
 config

@@ -21,7 +21,8 @@ from olsgd_jax.checkpoints.flat import (
     targets,
     to_flat,
 )
-from olsgd_jax.checkpoints.manager import make_manager, metrics_of
+from olsgd_jax.checkpoints.keep import LOWEST, NewestAndBest, numbers_in, scores_in
+from olsgd_jax.checkpoints.manager import make_manager
 from olsgd_jax.checkpoints.seal import (
     DamagedError,
     check_seal_for_all,
@@ -55,7 +56,9 @@ class Checkpoints:
         check_count("keep", keep)
         self._directory = pathlib.Path(directory).absolute()
         self._saving = -1
-        self._manager = make_manager(self._directory, keep, self._seal)
+        self._scores = scores_in(self._directory)
+        policy = NewestAndBest(keep, self._scores)
+        self._manager = make_manager(self._directory, policy, self._seal)
 
     def save(
         self,
@@ -73,15 +76,16 @@ class Checkpoints:
           score: of how good it is.
         """
         flat = to_flat(tree)
-        about = {"facts": facts or {}, "shapes": shapes_of(flat)}
+        score = max(score, LOWEST)
+        about = {"facts": facts or {}, "shapes": shapes_of(flat), "score": score}
         self._manager.wait_until_finished()
+        self._scores[number] = score
         self._saving = number
         self._manager.save(
             number,
             args=ocp.args.Composite(
                 tree=ocp.args.StandardSave(flat), about=ocp.args.JsonSave(about)
             ),
-            metrics=metrics_of(score),
             force=True,
         )
 
@@ -114,9 +118,7 @@ class Checkpoints:
     def numbers(self) -> list[int]:
         """Lists all checkpoints, the newest first."""
         self._manager.wait_until_finished()
-        # Orbax does not list those whose own files are gone.
-        names = [path.name for path in self._directory.iterdir()]
-        return sorted(map(int, filter(str.isdecimal, names)), reverse=True)
+        return numbers_in(self._directory)
 
     def close(self) -> None:
         """Waits until all is written."""
