@@ -1,5 +1,6 @@
 """Where numbers come from: versions and commit of the code that made them."""
 
+import functools
 import importlib.metadata
 import pathlib
 import platform
@@ -8,6 +9,7 @@ import subprocess
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "scikit-learn", "olsgd_jax")
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Gives the versions of Python and of the packages that decide the numbers."""
     found = {"python": platform.python_version()}
@@ -19,6 +21,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache
 def commit() -> str | None:
     """Gives the commit of this library; None where it runs outside of git."""
     here = pathlib.Path(__file__)

@@ -34,12 +34,19 @@ def test_the_commit_is_that_of_the_library_and_says_if_it_was_changed(
     library = tmp_path / "provenance.py"
     library.write_text("first")
     monkeypatch.setattr(provenance, "__file__", str(library))
-    assert provenance.commit() is None  # outside of git
+    commit = provenance.commit.__wrapped__  # asks every time
+    assert commit() is None  # outside of git
     git("init")
     git("commit", "--allow-empty", "--message", "someone's own")
-    assert provenance.commit() is None  # in a repository that is not its own
+    assert commit() is None  # in a repository that is not its own
     git("add", library.name)
     git("commit", "--message", "first")
-    assert provenance.commit() == git("rev-parse", "HEAD")
+    assert commit() == git("rev-parse", "HEAD")
     library.write_text("second")
-    assert provenance.commit() == git("rev-parse", "HEAD") + "-dirty"
+    assert commit() == git("rev-parse", "HEAD") + "-dirty"
+
+
+def test_git_is_asked_once(monkeypatch):
+    first = provenance.commit()
+    monkeypatch.setattr(provenance.subprocess, "run", None)
+    assert provenance.commit() == first
