@@ -8,11 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from olsgd_jax import Checkpoints, init_state, overlap_local_sgd, worker_mesh
 from olsgd_jax.checkpoints import due as due_module
 from olsgd_jax.checkpoints.due import Due
+from olsgd_jax.checkpoints.packs import LARGEST, make_packs
 
 
 def state_of(seed=0, width=3, mesh=None):
@@ -70,6 +73,49 @@ def test_it_is_read_to_where_it_is_asked(copied, places):
         found = checkpoints.restore(like)
     assert_same_bits(found.tree, state_of(2))
     assert found.tree.params["w"].sharding == like.params["w"].sharding
+
+
+def placed(*axes):
+    """Three small arrays and a large one, on four devices, split along some axes."""
+    mesh = jax.make_mesh(
+        (2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2
+    )
+    place = NamedSharding(mesh, PartitionSpec(*axes))
+    shapes = {"v": (4, 2), "m": (4, 6), "t": (4, 2, 5), "l": (4, LARGEST // 8 + 2)}
+    arrays = {
+        name: jax.random.normal(jax.random.key(i), shape)
+        for i, (name, shape) in enumerate(shapes.items())
+    }
+    return jax.device_put(arrays, place)
+
+
+@pytest.mark.parametrize("to", [(), ("a",), ("a", "b"), (None, "b")])
+@pytest.mark.parametrize("of", [(), ("a",), ("a", "b")])
+def test_arrays_may_be_read_to_other_places_than_they_had(tmp_path, of, to):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, placed(*of))
+        found = checkpoints.restore(placed(*to)).tree
+    assert_same_bits(found, placed(*to))
+    for name, x in placed(*to).items():
+        assert found[name].sharding == x.sharding
+
+
+def test_small_arrays_whose_rows_are_whole_are_written_as_one():
+    assert make_packs(placed("a")) == [["m", "t", "v"]]
+    assert make_packs(placed("a", "b")) == []
+    with_number = {**placed("a"), "n": jnp.ones(()), "none": jnp.ones((4, 0))}
+    assert make_packs(with_number) == [["m", "t", "v"]]
+
+
+def test_one_state_is_a_handful_of_arrays(monkeypatch, tmp_path):
+    written = []
+    kept = ocp.args.StandardSave
+    monkeypatch.setattr(
+        ocp.args, "StandardSave", lambda tree: written.append(tree) or kept(tree)
+    )
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state_of())
+    assert len(jax.tree.leaves(written)) < len(jax.tree.leaves(state_of())) / 2
 
 
 def test_where_there_is_none_there_is_none(tmp_path):

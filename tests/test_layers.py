@@ -22,7 +22,7 @@ checks
 who_is_where roll_call last_words
 distributed
 checkpoints.checkpoint checkpoints.flat checkpoints.seal checkpoints.keep
-checkpoints.manager checkpoints.due
+checkpoints.packs checkpoints.manager checkpoints.due
 checkpoints.directory
 checkpoints
 config

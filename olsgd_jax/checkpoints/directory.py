@@ -23,6 +23,7 @@ from olsgd_jax.checkpoints.flat import (
 )
 from olsgd_jax.checkpoints.keep import LOWEST, NewestAndBest, numbers_in, scores_in
 from olsgd_jax.checkpoints.manager import make_manager
+from olsgd_jax.checkpoints.packs import make_packs, pack, packed_targets, unpack
 from olsgd_jax.checkpoints.seal import (
     DamagedError,
     check_seal_for_all,
@@ -76,15 +77,17 @@ class Checkpoints:
           score: of how good it is.
         """
         flat = to_flat(tree)
-        score = max(score, LOWEST)
-        about = {"facts": facts or {}, "shapes": shapes_of(flat), "score": score}
+        packs, score = make_packs(flat), max(score, LOWEST)
+        about = {"facts": facts or {}, "shapes": shapes_of(flat)}
+        about |= {"packs": packs, "score": score}
         self._manager.wait_until_finished()
         self._scores[number] = score
         self._saving = number
         self._manager.save(
             number,
             args=ocp.args.Composite(
-                tree=ocp.args.StandardSave(flat), about=ocp.args.JsonSave(about)
+                tree=ocp.args.StandardSave(pack(flat, packs)),
+                about=ocp.args.JsonSave(about),
             ),
             force=True,
         )
@@ -142,7 +145,9 @@ class Checkpoints:
         like = like(about["facts"]) if callable(like) else like
         where, asked = f"checkpoint {number} in {self._directory}", targets(like)
         check_same_shapes(where, about["shapes"], shapes_of(asked))
-        flat = read(tree=ocp.args.StandardRestore(asked))["tree"]
+        packs = about["packs"]
+        packed = ocp.args.StandardRestore(packed_targets(asked, packs))
+        flat = unpack(read(tree=packed)["tree"], asked, packs)
         return Checkpoint(number, from_flat(flat, like), about["facts"])
 
     def _seal(self) -> None:

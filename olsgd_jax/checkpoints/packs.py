@@ -1,0 +1,134 @@
+"""Packs: small arrays of a checkpoint, side by side in one that is written for them.
+
+To write an array costs the same however small it is, and once more for every device
+that holds a part: 137 arrays of 16 workers are 2,192 parts. So those of one type, with
+as many rows (their first axis) and placed alike, are written as one matrix. Arrays with
+large rows are written as they are, since a pack is a copy, and so are those with rows
+that several devices share.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+from olsgd_jax.checkpoints.flat import Flat
+from olsgd_jax.types import ArrayTree
+
+LARGEST = 2**20
+"""Bytes of a row that is still packed."""
+
+Packs = list[list[str]]
+"""The names of the arrays of every pack."""
+
+
+class Packed(NamedTuple):
+    """A flat dictionary as it is written."""
+
+    alone: dict  # arrays by name
+    packs: dict  # matrices by their number
+
+
+def make_packs(flat: Flat) -> Packs:
+    """Says which arrays are written as one.
+
+    >>> import jax.numpy as jnp
+    >>> rows = {"a": jnp.zeros(4), "b": jnp.zeros((4, 2, 3))}
+    >>> make_packs({**rows, "other": jnp.zeros(5), "large": jnp.zeros((4, 2**19))})
+    [['a', 'b']]
+    """
+    groups: dict[tuple, list[str]] = {}
+    for name, x in flat.items():
+        if x.size and x.ndim and x.nbytes // len(x) <= LARGEST and _has_whole_rows(x):
+            groups.setdefault((x.dtype, len(x), x.sharding), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def pack(flat: Flat, packs: Packs) -> dict[str, ArrayTree]:
+    """Puts arrays side by side, as `make_packs` says."""
+    alone, matrices = _without(flat, packs), {}
+    for number, names in enumerate(packs):
+        rows = _of_rows(flat[names[0]].sharding)
+        matrices[str(number)] = _joined([flat[name] for name in names], rows)
+    return _as_written(Packed(alone, matrices))
+
+
+def packed_targets(
+    asked: dict[str, jax.ShapeDtypeStruct], packs: Packs
+) -> dict[str, ArrayTree]:
+    """Says what is to be read for the arrays that are asked for."""
+
+    def matrix(names: list[str]) -> jax.ShapeDtypeStruct:
+        first = asked[names[0]]
+        width = sum(math.prod(asked[name].shape[1:]) for name in names)
+        place = _of_rows(first.sharding) or first.sharding
+        return jax.ShapeDtypeStruct(
+            (first.shape[0], width), first.dtype, sharding=place
+        )
+
+    matrices = {str(number): matrix(names) for number, names in enumerate(packs)}
+    return _as_written(Packed(_without(asked, packs), matrices))
+
+
+def unpack(
+    found: dict[str, ArrayTree], asked: dict[str, jax.ShapeDtypeStruct], packs: Packs
+) -> Flat:
+    """Undoes `pack`, and puts arrays where they are asked for.
+
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax.checkpoints.flat import targets
+    >>> flat = {"a": jnp.array([1, 2]), "b": jnp.array([[3, 4], [5, 6]])}
+    >>> found = pack(flat, [["a", "b"]])
+    >>> found["packs"]["0"].tolist()
+    [[1, 3, 4], [2, 5, 6]]
+    >>> unpack(found, targets(flat), [["a", "b"]])["b"].tolist()
+    [[3, 4], [5, 6]]
+    """
+    flat = dict(found.get("alone", {}))
+    for number, names in enumerate(packs):
+        shapes = tuple(asked[name].shape for name in names)
+        parts = _parted(found["packs"][str(number)], shapes)
+        for name, part in zip(names, parts, strict=True):
+            flat[name] = jax.device_put(part, asked[name].sharding)
+    return flat
+
+
+@functools.partial(jax.jit, static_argnames="place")
+def _joined(arrays: list[jax.Array], place: Sharding | None) -> jax.Array:
+    matrix = jnp.concatenate([x.reshape(len(x), -1) for x in arrays], axis=1)
+    return matrix if place is None else lax.with_sharding_constraint(matrix, place)
+
+
+@functools.partial(jax.jit, static_argnames="shapes")
+def _parted(matrix: jax.Array, shapes: tuple[tuple[int, ...], ...]) -> list[jax.Array]:
+    parts, begin = [], 0
+    for shape in shapes:
+        end = begin + math.prod(shape[1:])
+        parts.append(matrix[:, begin:end].reshape(shape))
+        begin = end
+    return parts
+
+
+def _has_whole_rows(x: jax.Array) -> bool:
+    return x.sharding.shard_shape(x.shape)[1:] == x.shape[1:]
+
+
+def _of_rows(sharding: Sharding) -> NamedSharding | None:
+    """Places rows as an array of more axes has them; None where there is no mesh."""
+    if not isinstance(sharding, NamedSharding):
+        return None
+    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
+
+
+def _without(flat: dict, packs: Packs) -> dict:
+    packed = {name for names in packs for name in names}
+    return {name: x for name, x in flat.items() if name not in packed}
+
+
+def _as_written(packed: Packed) -> dict[str, ArrayTree]:
+    """Leaves out what is empty: orbax does not write it."""
+    return {name: x for name, x in packed._asdict().items() if x}
