@@ -133,8 +133,10 @@ def _test(parts: Parts, state: WorkerState, which: EvaluatedModel) -> Evaluation
 
 def _advanced(config: Config, parts: Parts, progress: Progress, stop: Stop) -> Progress:
     """Adds the rounds up to a stop."""
-    averages = mean_over_workers(stop.losses, parts.mesh)
-    means = tuple(float(loss.mean()) for loss in averages)
+    # One by one: a program of all of them would be compiled for every number of rounds.
+    means = tuple(
+        float(mean_over_workers(loss, parts.mesh).mean()) for loss in stop.losses
+    )
     first, last_loss = stop.round + 1 - len(means), progress.last_loss
     check_losses(stop.losses, means, first, config, last_loss, parts.mesh)
     return progress._replace(

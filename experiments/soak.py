@@ -1,0 +1,133 @@
+"""Question: does a long run need more and more memory, threads, files or programs?
+
+Run:     python -m experiments.soak --rounds 20000
+Cost:    (not measured yet)
+Answer:  (not measured yet)
+
+Two workers with a network of a few hundred parameters, and checkpoints at odd places
+between the records. Whatever is there after the first thousand rounds has to be enough
+for all that follow: memory may grow by 5 %, threads and open files not at all, and
+nothing may be compiled any more. Exits with status 1 otherwise.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+from rich.console import Console
+
+from olsgd_jax import Checkpoints, Config, Due, train
+
+MEMORY_GROWTH = 0.05  # that is not called a leak
+SAVE_EVERY = 0.07  # of the rounds between two looks, so that stops are never regular
+
+
+class Look(NamedTuple):
+    """What a process holds at some time."""
+
+    round: int
+    seconds: float  # of a clock
+    memory: float  # bytes
+    threads: int
+    files: int
+    programs: int  # compiled so far
+
+
+def count_compilations() -> Callable[[], int]:
+    """Counts what is compiled from now on."""
+    events: list[str] = []
+
+    def note(event: str, duration: float, **_: object) -> None:
+        del duration
+        if event.endswith("backend_compile_duration"):
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    return lambda: len(events)
+
+
+def looks(config: Config, num_compiled: Callable[[], int]) -> Iterator[Look]:
+    """Trains, and looks at the process at every record."""
+    process = pathlib.Path("/proc/self")
+    due = Due(every=max(1, round(SAVE_EVERY * config.evaluate_every)))
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Checkpoints(directory, keep=2) as checkpoints,
+    ):
+        for record in train(config, checkpoints=checkpoints, due=due):
+            checkpoints.numbers()  # waits until none is being written
+            time.sleep(0.1)  # threads that have just ended are listed for a moment
+            pages = int((process / "statm").read_text().split()[1])
+            yield Look(
+                round=record.round,
+                seconds=time.monotonic(),
+                memory=pages * os.sysconf("SC_PAGE_SIZE"),
+                threads=_count_threads(process / "task"),
+                files=len(os.listdir(process / "fd")),
+                programs=num_compiled(),
+            )
+
+
+def _count_threads(tasks: pathlib.Path) -> int:
+    """Counts all threads but those of tensorstore's pool, which come and go."""
+    names = [(task / "comm").read_text().strip() for task in tasks.iterdir()]
+    return sum(name != "ts_pool_worker" for name in names)
+
+
+def complaints(first: Look, last: Look) -> list[str]:
+    """Says what has grown between two looks that should not have."""
+    found = []
+    growth = last.memory / first.memory - 1
+    if growth > MEMORY_GROWTH:
+        found.append(f"memory grew by {growth:.1%}")
+    for name in ("threads", "files", "programs"):
+        before, after = getattr(first, name), getattr(last, name)
+        if after > before:
+            found.append(f"{name} went from {before} to {after}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=20_000, help="in all")
+    parser.add_argument("--every", type=int, default=1000, help="rounds between looks")
+    args = parser.parse_args()
+    if args.rounds < 2 * args.every:
+        parser.error(f"--rounds must be at least twice --every, got {args.rounds}")
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 2)
+    config = Config(
+        num_workers=2,
+        sync_period=1,
+        batch_size=4,
+        width=4,
+        num_rounds=args.rounds,
+        evaluate_every=args.every,
+    )
+    console, seen = Console(), []
+    began = time.monotonic()
+    for look in looks(config, count_compilations()):
+        before = seen[-1] if seen else Look(0, began, 0, 0, 0, 0)
+        rate = (look.round - before.round) / (look.seconds - before.seconds)
+        console.print(
+            f"{look.round:>7,} of {args.rounds:,} rounds  {rate:>5,.0f} per second  "
+            f"{look.memory / 1e6:.1f} MB  {look.threads} threads  {look.files} files  "
+            f"{look.programs} programs",
+            highlight=False,
+            soft_wrap=True,
+        )
+        seen.append(look)
+    found = complaints(seen[0], seen[-1])
+    sys.exit(f"Since round {args.every:,}: {'; '.join(found)}" if found else 0)
+
+
+if __name__ == "__main__":
+    main()
