@@ -1,0 +1,144 @@
+"""Question: what does a checkpoint every 10 rounds cost?
+
+Run:     python -m experiments.checkpoint_cost
+Cost:    (not measured yet)
+Answer:  (not measured yet)
+
+Blocks of 10 rounds take turns within one run: one begins with a checkpoint and ends
+when that is written, since the next would wait for it; the other has none. The cost is
+what the first takes longer, as a fraction of the second; quartiles are of all pairs.
+Part of it the rounds stand still for (`save`), the rest is a core that the background
+takes from them. On CIFAR-10 the network and workers are those of the preset `cpu`.
+"""
+
+import argparse
+import itertools
+import statistics
+import tempfile
+import time
+from typing import NamedTuple
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+from experiments.presets import preset
+from olsgd_jax import Checkpoints, Config, Due, train
+from olsgd_jax.types import ArrayTree
+
+BLOCK = 10  # rounds
+NUM_WARM = 2  # pairs of blocks that are not counted
+MAX_WORKERS = 16
+
+
+class TimedCheckpoints(Checkpoints):
+    """Checkpoints that note how long rounds stand still for each."""
+
+    def __init__(self, directory: str) -> None:
+        """Opens the directory."""
+        super().__init__(directory, keep=2)
+        self.seconds: list[float] = []
+
+    def save(self, number: int, tree: ArrayTree, *args: object) -> None:
+        """Saves, and notes how long that took."""
+        began = time.perf_counter()
+        super().save(number, tree, *args)
+        self.seconds.append(time.perf_counter() - began)
+
+
+class EverySecondBlock(Due):
+    """Lets every second block begin with a checkpoint, and notes when blocks begin."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        """Begins with a block without one: it compiles."""
+        super().__init__(every=2 * BLOCK)
+        self._checkpoints, self.began = checkpoints, list[float]()
+
+    def __call__(self, number: int) -> bool:
+        """Says whether a block begins here that has a checkpoint."""
+        if number % BLOCK == 0:
+            self._checkpoints.numbers()  # waits until all is written
+            self.began.append(time.perf_counter())
+        return super().__call__(number)
+
+
+class Cost(NamedTuple):
+    """What was measured, in seconds."""
+
+    without: list[float]  # blocks without a checkpoint
+    extra: list[float]  # that the ones beside them took longer
+    still: list[float]  # in which rounds stood still, of each checkpoint
+
+    def fractions(self) -> list[float]:
+        """Gives the cost of every pair, as a fraction."""
+        return [x / y for x, y in zip(self.extra, self.without, strict=True)]
+
+
+def measure(config: Config) -> Cost:
+    """Trains, with a checkpoint in every second block."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        TimedCheckpoints(directory) as checkpoints,
+    ):
+        due = EverySecondBlock(checkpoints)
+        for _ in train(config, checkpoints=checkpoints, due=due):
+            pass
+    # The first checkpoint comes with the second block, so the first is left out.
+    seconds = [after - before for before, after in itertools.pairwise(due.began)]
+    having, without = seconds[1::2][NUM_WARM:], seconds[2::2][NUM_WARM:]
+    extra = [x - y for x, y in zip(having, without, strict=True)]
+    return Cost(without, extra, checkpoints.seconds[NUM_WARM : NUM_WARM + len(extra)])
+
+
+def configs(repetitions: int, data_dir: str | None) -> dict[str, Config]:
+    """Names the runs; digits take a hundredth of the time, and are run for longer."""
+
+    def rounds(pairs: int) -> dict[str, int]:
+        # One more: after the last round nobody asks whether a checkpoint is due.
+        number = BLOCK * (2 * (pairs + NUM_WARM) + 2) + 1
+        return {"num_rounds": number, "evaluate_every": number}
+
+    return {
+        "digits, mlp, 4 workers": Config(**rounds(10 * repetitions)),
+        "CIFAR-10, resnet8, 16 workers": preset(
+            "cpu", data_dir=data_dir, **rounds(repetitions)
+        ),
+    }
+
+
+def row(name: str, cost: Cost) -> list[str]:
+    """Says of one run what was measured."""
+    low, middle, high = statistics.quantiles(cost.fractions(), n=4)
+    per_round = statistics.median(cost.without) / BLOCK
+    extra, still = statistics.median(cost.extra), statistics.median(cost.still)
+    return [
+        name,
+        *(f"{1e3 * x:.1f} ms" for x in (per_round, extra, still)),
+        f"{middle:.1%} ({low:.1%} to {high:.1%})",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repetitions", type=int, default=12, help="pairs of blocks")
+    parser.add_argument("--data-dir", help="of CIFAR-10; default TFDS_DATA_DIR")
+    args = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", MAX_WORKERS)
+    console = Console()
+    table = Table(
+        "Run", "round", "a checkpoint", "of it `save`", f"every {BLOCK} rounds"
+    )
+    try:
+        for name, config in configs(args.repetitions, args.data_dir).items():
+            with console.status(name):
+                table.add_row(*row(name, measure(config)))
+    except (ValueError, OSError) as error:  # of the data
+        parser.error(str(error))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Whether two runs came to the same end: records, model, and what is kept of both."""
+
+import pathlib
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.output import CHECKPOINTS, RECORDS
+from olsgd_jax import Checkpoints, Config, Record, read_records
+from olsgd_jax.build import build
+from olsgd_jax.checkpoints.flat import to_flat
+
+
+class End(NamedTuple):
+    """What is left of a run that came to its end; without times."""
+
+    outcome: str | None
+    records: list[Record]
+    round: int  # of the last checkpoint
+    state: dict[str, bytes]  # in it, by name
+    facts: dict  # in it, but for the commit
+    kept: list[str]  # names of all checkpoints
+
+
+def end_of(out: pathlib.Path) -> End:
+    """Reads what a run of `experiments.train` has left in its directory.
+
+    Raises:
+      ValueError: if there is no such thing, or not all of it.
+    """
+    run = read_records(out / RECORDS)
+    kept = sorted(path.name for path in (out / CHECKPOINTS).iterdir())
+    with Checkpoints(out / CHECKPOINTS) as checkpoints:
+        found = checkpoints.restore(build(Config(**run.config)).init())
+    if found is None:
+        raise ValueError(f"{out} must hold a checkpoint, got {kept}")
+    flat = {name: np.asarray(x).tobytes() for name, x in to_flat(found.tree).items()}
+    facts = {k: x for k, x in found.facts.items() if k not in ("seconds", "commit")}
+    facts["records"] = [{**row, "seconds": 0} for row in facts["records"]]
+    records = [record._replace(seconds=0) for record in run.records]
+    return End(run.outcome, records, found.number, flat, facts, kept)
+
+
+def differences(end: End, other: End) -> list[str]:
+    """Says in what two ends differ.
+
+    >>> end = End("finished", [], 2, {"w": b"1"}, {}, ["2"])
+    >>> differences(end, end._replace(state={"w": b"2"}, kept=["1", "2"]))
+    ['kept is not the same', 'state is not the same']
+    """
+    return sorted(
+        f"{name} is not the same"
+        for name in End._fields
+        if getattr(end, name) != getattr(other, name)
+    )
+
+
+def bad_lines(out: pathlib.Path) -> list[str]:
+    """Says what is wrong with the records of a run that was stopped at any instant."""
+    if not (out / RECORDS).exists() or not (out / RECORDS).read_bytes():
+        return []  # it was stopped before it wrote any
+    try:
+        rounds = [record.round for record in read_records(out / RECORDS).records]
+    except ValueError as error:
+        return [str(error)]
+    in_order = all(a < b for a, b in zip(rounds, rounds[1:], strict=False))
+    return [] if in_order else [f"{out / RECORDS} has rounds {rounds}"]
+
+
+def use_devices(number: int) -> None:
+    """Gives this process as many CPU devices as a run had; before anything else."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", number)
