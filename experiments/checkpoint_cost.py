@@ -12,6 +12,7 @@ takes from them. On CIFAR-10 the network and workers are those of the preset `cp
 """
 
 import argparse
+import dataclasses
 import itertools
 import statistics
 import tempfile
@@ -39,10 +40,16 @@ class TimedCheckpoints(Checkpoints):
         super().__init__(directory, keep=2)
         self.seconds: list[float] = []
 
-    def save(self, number: int, tree: ArrayTree, *args: object) -> None:
+    def save(
+        self,
+        number: int,
+        tree: ArrayTree,
+        facts: dict | None = None,
+        score: float = float("-inf"),
+    ) -> None:
         """Saves, and notes how long that took."""
         began = time.perf_counter()
-        super().save(number, tree, *args)
+        super().save(number, tree, facts, score)
         self.seconds.append(time.perf_counter() - began)
 
 
@@ -76,13 +83,12 @@ class Cost(NamedTuple):
 
 def measure(config: Config) -> Cost:
     """Trains, with a checkpoint in every second block."""
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        TimedCheckpoints(directory) as checkpoints,
-    ):
+    with tempfile.TemporaryDirectory() as directory:
+        checkpoints = TimedCheckpoints(directory)
         due = EverySecondBlock(checkpoints)
-        for _ in train(config, checkpoints=checkpoints, due=due):
-            pass
+        with checkpoints:
+            for _ in train(config, checkpoints=checkpoints, due=due):
+                pass
     # The first checkpoint comes with the second block, so the first is left out.
     seconds = [after - before for before, after in itertools.pairwise(due.began)]
     having, without = seconds[1::2][NUM_WARM:], seconds[2::2][NUM_WARM:]
@@ -93,15 +99,15 @@ def measure(config: Config) -> Cost:
 def configs(repetitions: int, data_dir: str | None) -> dict[str, Config]:
     """Names the runs; digits take a hundredth of the time, and are run for longer."""
 
-    def rounds(pairs: int) -> dict[str, int]:
+    def lasting(pairs: int, config: Config) -> Config:
         # One more: after the last round nobody asks whether a checkpoint is due.
         number = BLOCK * (2 * (pairs + NUM_WARM) + 2) + 1
-        return {"num_rounds": number, "evaluate_every": number}
+        return dataclasses.replace(config, num_rounds=number, evaluate_every=number)
 
     return {
-        "digits, mlp, 4 workers": Config(**rounds(10 * repetitions)),
-        "CIFAR-10, resnet8, 16 workers": preset(
-            "cpu", data_dir=data_dir, **rounds(repetitions)
+        "digits, mlp, 4 workers": lasting(10 * repetitions, Config()),
+        "CIFAR-10, resnet8, 16 workers": lasting(
+            repetitions, preset("cpu", data_dir=data_dir)
         ),
     }
 

@@ -43,8 +43,8 @@ def count_compilations() -> Callable[[], int]:
     """Counts what is compiled from now on."""
     events: list[str] = []
 
-    def note(event: str, duration: float, **_: object) -> None:
-        del duration
+    def note(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        del duration_secs, kwargs
         if event.endswith("backend_compile_duration"):
             events.append(event)
 
