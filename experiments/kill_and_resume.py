@@ -38,9 +38,7 @@ REACH = 0.25  # of a run: how long at most a process is left to write
 class Times(NamedTuple):
     """Seconds of a run that nobody disturbs."""
 
-    start: (
-        float  # until there is something of its first checkpoint; half of it compiles
-    )
+    start: float  # until its first checkpoint is begun; half of it is compilation
     rest: float  # from there to the end
 
 

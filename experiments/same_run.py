@@ -45,15 +45,22 @@ def end_of(out: pathlib.Path) -> End:
 def differences(end: End, other: End) -> list[str]:
     """Says in what two ends differ.
 
-    >>> end = End("finished", [], 2, {"w": b"1"}, {}, ["2"])
-    >>> differences(end, end._replace(state={"w": b"2"}, kept=["1", "2"]))
-    ['kept is not the same', 'state is not the same']
+    A run that is killed right after its last checkpoint may keep one more than others:
+    it saves nothing any more that would delete it.
+
+    >>> end = End("finished", [], 2, {"w": b"1"}, {}, ["1", "2"])
+    >>> differences(end, end._replace(state={"w": b"2"}, kept=["2"]))
+    ['state is not the same', "kept is ['2'], not ['1', '2']"]
     """
-    return sorted(
+    found = [
         f"{name} is not the same"
-        for name in End._fields
+        for name in End._fields[:-1]
         if getattr(end, name) != getattr(other, name)
-    )
+    ]
+    less, more = set(end.kept) - set(other.kept), set(other.kept) - set(end.kept)
+    if less or len(more) > 1:
+        found.append(f"kept is {other.kept}, not {end.kept}")
+    return found
 
 
 def bad_lines(out: pathlib.Path) -> list[str]:

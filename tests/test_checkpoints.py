@@ -13,6 +13,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from olsgd_jax import Checkpoints, init_state, overlap_local_sgd, worker_mesh
+from olsgd_jax.checkpoints import directory as directory_module
 from olsgd_jax.checkpoints import due as due_module
 from olsgd_jax.checkpoints.due import Due
 from olsgd_jax.checkpoints.packs import LARGEST, make_packs
@@ -152,8 +153,21 @@ def test_no_more_are_kept_when_a_run_goes_on(best_first):
     assert kept_after_going_on(best_first) == {"1", "5", "6"}
 
 
+def test_what_a_killed_process_was_deleting_is_gone(best_first, monkeypatch):
+    # It dies with two checkpoints moved away, and with one of them half deleted.
+    monkeypatch.setattr(directory_module, "delete_going", lambda directory: None)
+    assert kept_after_going_on(best_first) == {"1", "5", "6", "going"}
+    moved = sorted(path.name for path in (best_first / "going").iterdir())
+    assert moved == ["2", "3", "4"]
+    shutil.rmtree(best_first / "going" / "3" / "tree")
+    monkeypatch.undo()
+    with Checkpoints(best_first, keep=2) as checkpoints:
+        assert checkpoints.restore(jnp.ones(2)).number == 6
+    assert {path.name for path in best_first.iterdir()} == {"1", "5", "6"}
+
+
 @pytest.mark.parametrize("name", ["about", "tree", "commit_success.txt", "*"])
-def test_one_that_was_being_deleted_goes_with_the_next(best_first, name):
+def test_one_that_is_damaged_is_not_the_best(best_first, name):
     for path in (best_first / "2").glob(name):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert kept_after_going_on(best_first) == {"1", "5", "6"}

@@ -10,7 +10,6 @@ before it is taken.
 import pathlib
 from collections.abc import Callable
 
-import jax
 import orbax.checkpoint as ocp
 
 from olsgd_jax.checkpoints.checkpoint import Checkpoint
@@ -21,13 +20,13 @@ from olsgd_jax.checkpoints.flat import (
     targets,
     to_flat,
 )
-from olsgd_jax.checkpoints.keep import LOWEST, NewestAndBest, numbers_in, scores_in
+from olsgd_jax.checkpoints.keep import NewestAndBest, delete_going, numbers_in
 from olsgd_jax.checkpoints.manager import make_manager
 from olsgd_jax.checkpoints.packs import make_packs, pack, packed_targets, unpack
 from olsgd_jax.checkpoints.seal import (
     DamagedError,
     check_seal_for_all,
-    seal,
+    seal_unnamed,
     set_aside,
 )
 from olsgd_jax.checks import check_count
@@ -57,9 +56,9 @@ class Checkpoints:
         check_count("keep", keep)
         self._directory = pathlib.Path(directory).absolute()
         self._saving = -1
-        self._scores = scores_in(self._directory)
-        policy = NewestAndBest(keep, self._scores)
-        self._manager = make_manager(self._directory, policy, self._seal)
+        delete_going(self._directory)  # of a process that was killed
+        self._policy = NewestAndBest(keep, self._directory)
+        self._manager = make_manager(self._directory, self._policy, self._seal)
 
     def save(
         self,
@@ -77,11 +76,10 @@ class Checkpoints:
           score: of how good it is.
         """
         flat = to_flat(tree)
-        packs, score = make_packs(flat), max(score, LOWEST)
-        about = {"facts": facts or {}, "shapes": shapes_of(flat)}
-        about |= {"packs": packs, "score": score}
+        packs = make_packs(flat)
+        about = {"facts": facts or {}, "shapes": shapes_of(flat), "packs": packs}
+        about["score"] = self._policy.note(number, score)
         self._manager.wait_until_finished()
-        self._scores[number] = score
         self._saving = number
         self._manager.save(
             number,
@@ -126,6 +124,7 @@ class Checkpoints:
     def close(self) -> None:
         """Waits until all is written."""
         self._manager.close()
+        delete_going(self._directory)
 
     def __enter__(self) -> "Checkpoints":
         """Gives itself."""
@@ -151,8 +150,6 @@ class Checkpoints:
         return Checkpoint(number, from_flat(flat, like), about["facts"])
 
     def _seal(self) -> None:
-        """Seals what was just written, before it gets its name."""
-        if jax.process_index() == 0:
-            names = self._directory.glob(f"{self._saving}.*")
-            [written] = [path for path in names if path.suffix != ".damaged"]
-            seal(written)
+        """Seals what was just written, before it gets its name; in the background."""
+        seal_unnamed(self._directory, self._saving)
+        delete_going(self._directory)

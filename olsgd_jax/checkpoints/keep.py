@@ -1,17 +1,23 @@
 """Which checkpoints stay: the newest ones, and the one with the highest score.
 
-Scores lie in the checkpoints, so that they count for whoever opens the directory next.
-One that was being deleted when a process was killed may have lost its own: it has the
-lowest of all, and goes with the next that is saved.
+Scores lie in the checkpoints, so that they count for whoever opens the directory next;
+one that cannot be read is the lowest of all. A checkpoint that goes is moved first and
+deleted then: what has its number as a name is never half of one, whenever a process is
+killed.
 """
 
 import json
 import math
 import pathlib
+import shutil
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+import jax
+
 LOWEST = -1e300  # JSON has no infinity
+GOING = "going"
+"""Where checkpoints are that are about to be deleted."""
 
 
 @runtime_checkable
@@ -22,22 +28,29 @@ class Numbered(Protocol):
 
 
 class NewestAndBest:
-    """Says to orbax which checkpoints stay.
+    """Says to orbax which checkpoints of a directory stay.
 
     Args:
       keep: how many of the newest.
-      scores: by number, of all checkpoints there are.
+      directory: of the checkpoints.
 
-    >>> from types import SimpleNamespace
-    >>> found = [SimpleNamespace(step=number) for number in (1, 2, 3)]
-    >>> scores = {1: 0.9, 2: 0.1, 3: 0.2}
-    >>> NewestAndBest(keep=1, scores=scores).should_preserve(found, context=None)
+    >>> import tempfile, types
+    >>> policy = NewestAndBest(keep=1, directory=pathlib.Path(tempfile.mkdtemp()))
+    >>> for number, score in ((1, 0.9), (2, 0.1), (3, 0.2)):
+    ...     _ = policy.note(number, score)
+    >>> found = [types.SimpleNamespace(step=number) for number in (1, 2, 3)]
+    >>> policy.should_preserve(found, context=None)
     [True, False, True]
     """
 
-    def __init__(self, keep: int, scores: dict[int, float]) -> None:
-        """Remembers both; scores may be added later."""
-        self._keep, self._scores = keep, scores
+    def __init__(self, keep: int, directory: pathlib.Path) -> None:
+        """Reads the scores of those that are there."""
+        self._keep, self._scores = keep, scores_in(directory)
+
+    def note(self, number: int, score: float) -> float:
+        """Takes the score of another checkpoint, and gives it as it can be written."""
+        self._scores[number] = max(score, LOWEST)
+        return self._scores[number]
 
     def should_preserve(
         self, checkpoints: Sequence[Numbered], *, context: object
@@ -48,6 +61,12 @@ class NewestAndBest:
         best = max(numbers, key=lambda number: (self._scores[number], number))
         stay = {best, *numbers[-self._keep :]}
         return [number in stay for number in numbers]
+
+
+def delete_going(directory: pathlib.Path) -> None:
+    """Deletes what has to go; the first process does."""
+    if jax.process_index() == 0:
+        shutil.rmtree(directory / GOING, ignore_errors=True)
 
 
 def numbers_in(directory: pathlib.Path) -> list[int]:

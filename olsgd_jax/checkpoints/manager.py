@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import orbax.checkpoint as ocp
 
-from olsgd_jax.checkpoints.keep import NewestAndBest
+from olsgd_jax.checkpoints.keep import GOING, NewestAndBest
 
 
 def make_manager(
     directory: pathlib.Path, policy: NewestAndBest, when_written: Callable[[], None]
 ) -> ocp.CheckpointManager:
-    """Makes orbax write in the background, and keep some of what it wrote.
+    """Makes orbax write in the background, and move away what does not stay.
 
     Args:
       directory: of the checkpoints.
@@ -22,6 +22,7 @@ def make_manager(
         directory,
         options=ocp.CheckpointManagerOptions(
             preservation_policy=policy,
+            todelete_subdir=GOING,
             cleanup_tmp_directories=True,
             async_options=ocp.AsyncOptions(post_finalization_callback=when_written),
         ),

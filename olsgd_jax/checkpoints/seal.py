@@ -41,6 +41,15 @@ def seal(directory: pathlib.Path) -> None:
     (directory / SEAL).write_text(json.dumps(sums, indent=1), encoding="utf-8")
 
 
+def seal_unnamed(directory: pathlib.Path, number: int) -> None:
+    """Seals a checkpoint that has not got its name yet; the first process does."""
+    if jax.process_index() > 0:
+        return
+    names = directory.glob(f"{number}.*")
+    [written] = [path for path in names if path.suffix != ".damaged"]
+    seal(written)
+
+
 def check_seal(directory: pathlib.Path) -> None:
     """Raises unless all files are there, and as they were when they were sealed."""
     try:
