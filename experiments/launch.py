@@ -7,7 +7,9 @@ Answer:  what the processes print, each line with the number of its process
 
 The command is told by its environment who it is and where process 0 is; `join` reads
 that. If one process fails, all others are ended, and its exit status is that of the
-whole. On GPUs each process has the one of its number.
+whole. SIGTERM and SIGINT go to all processes, which may take their time to save what
+they have; after a second one they are killed. On GPUs each process has the one of its
+number.
 """
 
 import argparse
@@ -23,10 +25,11 @@ import time
 from collections.abc import Sequence
 
 from experiments.prefixed import Prefixed
+from olsgd_jax.preemption import RESUMABLE
 from olsgd_jax.who_is_where import variables
 
 BOUND = str(pathlib.Path(__file__).with_name("bound.py"))
-GRACE = 5.0  # seconds between asking a process to end and ending it
+GRACE = 5.0  # seconds that the others have to end
 
 
 def free_coordinator() -> str:
@@ -63,27 +66,35 @@ def run(command: Sequence[str], num_processes: int, grace: float = GRACE) -> int
 
     Returns:
       0, or the exit status of the process that failed first; 128 more than the number
-      of a signal that ended it, or that ended all of them.
+      of a signal that ended it, or that ended all of them. `RESUMABLE` if they say so.
     """
     asked: list[int] = []  # signals that came
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: asked.append(number))
     processes: list[subprocess.Popen] = []
-    status, deadline = 0, float("inf")
+    status, num_sent, deadline = 0, 0, float("inf")
     try:
         processes += start(command, num_processes, free_coordinator())
         output = Prefixed(processes)
         while any(process.poll() is None for process in processes) or output.is_open:
             output.show(0.1)
-            failed = [i for i, x in enumerate(processes) if x.poll()]
-            if not status and (asked or failed):
-                status = _say_why(output, asked, failed, processes)
-                deadline = time.monotonic() + grace
-                _send(processes, asked[0] if asked else signal.SIGTERM)
+            ended = [x.returncode for x in processes if x.poll()]
+            if not status and (asked or ended):
+                status = _say_why(output, asked, processes)
+                if ended and RESUMABLE not in ended:
+                    asked.append(signal.SIGTERM)
+            for number in asked[num_sent:]:
+                _send(processes, number)
+            num_sent = len(asked)
+            if ended or num_sent > 1:
+                deadline = min(deadline, time.monotonic() + grace)
             if time.monotonic() > deadline:
                 break
     finally:
         end_all(processes)
+    if asked and status == 128 + asked[0]:
+        ended = [process.returncode for process in processes]
+        return RESUMABLE if RESUMABLE in ended else status
     return status
 
 
@@ -96,18 +107,18 @@ def end_all(processes: Sequence[subprocess.Popen]) -> None:
 
 
 def _say_why(
-    output: Prefixed,
-    asked: list[int],
-    failed: list[int],
-    processes: list[subprocess.Popen],
+    output: Prefixed, asked: list[int], processes: list[subprocess.Popen]
 ) -> int:
-    """Says why all processes are ended, and gives the exit status for it."""
+    """Says why all processes end, and gives the exit status for it."""
     if asked:
-        output.say(f"{signal.Signals(asked[0]).name} came; all processes are ended")
+        output.say(f"{signal.Signals(asked[0]).name} came, and goes to all processes")
         return 128 + asked[0]
-    code = processes[failed[0]].returncode
+    number, code = next((i, x.returncode) for i, x in enumerate(processes) if x.poll())
+    if code == RESUMABLE:
+        output.say(f"process {number} was asked to stop, and can go on with --resume")
+        return RESUMABLE
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-    output.say(f"process {failed[0]} ended first, {how}; all others are ended")
+    output.say(f"process {number} ended first, {how}; all others are ended")
     return code if code > 0 else 128 - code
 
 
@@ -127,7 +138,8 @@ def main() -> None:
         "--grace",
         type=float,
         default=GRACE,
-        help="seconds from asking processes to end until they are killed; %(default)g",
+        help="seconds that processes have to end once one has, or after a second "
+        "signal, until they are killed; %(default)g",
     )
     parser.add_argument("command", nargs="+", help="behind --: what each of them runs")
     args = parser.parse_args()

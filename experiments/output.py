@@ -11,7 +11,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from rich.console import Console
 
-from olsgd_jax import Checkpoints
+from olsgd_jax import Checkpoints, PreemptedError
+from olsgd_jax.preemption import RESUMABLE
 
 RECORDS, EVENTS, CHECKPOINTS = "run.jsonl", "events", "checkpoints"
 
@@ -81,6 +82,21 @@ def describe_start(checkpoints: Checkpoints | None) -> str:
     if not numbers:
         return "No checkpoint to go on from: the run starts anew"
     return f"Goes on after round {numbers[0]}"
+
+
+def describe_stop(
+    stop: PreemptedError, args: argparse.Namespace, console: Console
+) -> int:
+    """Says how a run goes on that was asked to stop; gives the exit status for it."""
+    if not stop.is_saved:
+        console.print(f"Stopped after round {stop.round}. Nothing is saved")
+        return 1
+    console.print(
+        f"Stopped after round {stop.round}, which is saved in {args.out}; the same "
+        "command with --resume goes on",
+        soft_wrap=True,
+    )
+    return RESUMABLE
 
 
 def _is_shared(directory: pathlib.Path) -> bool:

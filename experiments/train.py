@@ -10,7 +10,9 @@ given stand instead of the preset's. On CPUs every worker is a device of its own
 several processes, each with its share of the workers, process 0 writes and prints.
 
 A run that was stopped goes on with --resume, and gives the same records and the same
-model as if it had not been.
+model as if it had not been. SIGTERM or SIGINT lets the round end, saves a checkpoint,
+and ends the run with status 75; a second SIGINT ends it at once. In several processes
+it is enough that one of them gets the signal.
 """
 
 import argparse
@@ -33,6 +35,7 @@ from experiments.output import (
     RECORDS,
     add_output_options,
     describe_start,
+    describe_stop,
     open_checkpoints,
     prepare_output,
 )
@@ -40,7 +43,17 @@ from experiments.presets import PRESETS, preset
 from experiments.progress import make_progress, shown
 from experiments.report import write_report
 from experiments.tensorboard import with_events
-from olsgd_jax import Config, Due, Record, describe, meet, train, write_records
+from olsgd_jax import (
+    Config,
+    Due,
+    PreemptedError,
+    Preemption,
+    Record,
+    describe,
+    meet,
+    train,
+    write_records,
+)
 from olsgd_jax.build import Parts, build
 from olsgd_jax.mesh import share_workers
 
@@ -113,12 +126,16 @@ def main() -> None:
     console = Console(quiet=process.id > 0)
     if args.dry_run:
         return describe_run(config, parts, console)
+    status = 0
     with contextlib.ExitStack() as stack:
+        preempted = stack.enter_context(Preemption())
         try:
             due = Due(args.save_every, args.save_minutes)
             prepare_output(args)
             checkpoints = stack.enter_context(open_checkpoints(args, console))
-            records = train(config, parts, checkpoints=checkpoints, due=due)
+            records = train(
+                config, parts, checkpoints=checkpoints, due=due, preempted=preempted
+            )
             if args.resume:
                 console.print(describe_start(checkpoints))
         except (ValueError, OSError) as error:
@@ -127,7 +144,10 @@ def main() -> None:
             run(config, parts, records, args, console)
         except FloatingPointError as error:
             sys.exit(str(error))
-    meet()
+        except PreemptedError as error:
+            status = describe_stop(error, args, console)
+        meet()
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ from olsgd_jax.placement import to_workers as to_workers
 from olsgd_jax.planner import Expected as Expected
 from olsgd_jax.planner import Plan as Plan
 from olsgd_jax.planner import plan as plan
+from olsgd_jax.preemption import PreemptedError as PreemptedError
+from olsgd_jax.preemption import Preemption as Preemption
 from olsgd_jax.record import Record as Record
 from olsgd_jax.record import Run as Run
 from olsgd_jax.records import read_records as read_records

@@ -1,22 +1,19 @@
 """train: a config becomes a training run, and the run its records."""
 
-import math
-from collections.abc import Iterator
-
-import jax.numpy as jnp
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from olsgd_jax.build import Parts, build
 from olsgd_jax.checkpoints import Checkpoints, Due
 from olsgd_jax.config import Config
-from olsgd_jax.consensus import mean_over_workers, model_of, spread
+from olsgd_jax.consensus import model_of
 from olsgd_jax.describe import describe
-from olsgd_jax.divergence import check_losses, check_state_finite, diverged
-from olsgd_jax.evaluate import Evaluation, evaluate
 from olsgd_jax.local import WorkerState
+from olsgd_jax.preemption import PreemptedError
 from olsgd_jax.record import Record
 from olsgd_jax.resume import Progress, restore, save
-from olsgd_jax.rounds import Stop, run_rounds
-from olsgd_jax.types import EvaluatedModel
+from olsgd_jax.rounds import run_rounds
+from olsgd_jax.stops import advanced, make_record
 
 
 def train(
@@ -25,6 +22,7 @@ def train(
     *,
     checkpoints: Checkpoints | None = None,
     due: Due | None = None,
+    preempted: Callable[[], bool] | None = None,
 ) -> Iterator[Record]:
     """Trains as a config says.
 
@@ -37,6 +35,8 @@ def train(
       checkpoints: where the run is kept. If it holds one of this run, training goes on
         from there, to the same numbers as if it had never stopped.
       due: says when a checkpoint is due; by default after the last round only.
+      preempted: asked after every round but the last whether to stop there, as
+        `Preemption` says it; in several processes it has to say the same in all.
 
     Returns:
       A record of every `evaluate_every` rounds, and one of the last round; those of
@@ -45,6 +45,8 @@ def train(
     Raises:
       FloatingPointError: when a loss or a parameter is not finite, while records are
         asked for. No checkpoint is made of such a state.
+      PreemptedError: when the run was asked to stop, while records are asked for, and
+        a checkpoint of it is written.
 
     >>> from olsgd_jax import Config, train
     >>> [record.step for record in train(Config(num_rounds=3, evaluate_every=2))]
@@ -58,7 +60,7 @@ def train(
         state, progress = restore(checkpoints, config, state)
         due = due or Due()
         due.restart(progress.round)
-    return _records(config, parts, state, progress, checkpoints, due)
+    return _records(config, parts, state, progress, checkpoints, due, preempted)
 
 
 def _records(
@@ -68,80 +70,50 @@ def _records(
     progress: Progress,
     checkpoints: Checkpoints | None,
     due: Due | None,
+    preempted: Callable[[], bool] | None,
 ) -> Iterator[Record]:
     yield from progress.records
     bytes_per_step = describe(config, parts).bytes_per_round / config.sync_period
-
-    def is_record_due(number: int) -> bool:
-        return number % config.evaluate_every == 0 or number == config.num_rounds
-
-    save_at = 0  # the round that is saved next, once it is known
+    todo = _Todo()
 
     def is_stop(number: int) -> bool:
-        nonlocal save_at
-        if due is not None and (number == config.num_rounds or due(number)):
-            save_at = number
-        return is_record_due(number) or save_at == number
+        nonlocal todo
+        todo = _todo(config, number, due, preempted)
+        return any(todo)
 
     for stop in run_rounds(config, parts, state, progress.round, is_stop):
-        progress = _advanced(config, parts, progress, stop)
-        if is_record_due(stop.round):
-            record = _record(config, parts, stop.state, progress, bytes_per_step)
+        progress = advanced(config, parts, progress, stop)
+        if todo.record:
+            record = make_record(config, parts, stop.state, progress, bytes_per_step)
             records = *progress.records, record
             progress = progress._replace(losses=(), records=records)
             yield record
-        if checkpoints is not None and due is not None and save_at == stop.round:
-            last_loss = progress.last_loss
-            check_state_finite(stop.state, stop.round, config, last_loss, parts.mesh)
+        if checkpoints is not None and due is not None and todo.save:
             save(checkpoints, config, stop.state, progress)
             due.restart(stop.round)
+        if todo.end:
+            if checkpoints is not None:
+                checkpoints.wait()
+            raise PreemptedError(stop.round, is_saved=checkpoints is not None)
 
 
-def _record(
+class _Todo(NamedTuple):
+    """What is to be done between two rounds."""
+
+    record: bool = False
+    save: bool = False
+    end: bool = False
+
+
+def _todo(
     config: Config,
-    parts: Parts,
-    state: WorkerState,
-    progress: Progress,
-    bytes_per_step: float,
-) -> Record:
-    tests = {which: _test(parts, state, which) for which in config.evaluate}
-    for test in tests.values():
-        if not math.isfinite(test.loss):
-            raise diverged(
-                "test_loss", test.loss, progress.round, config, progress.last_loss
-            )
-    step = progress.round * config.sync_period + config.long_first_round
-    return Record(
-        round=progress.round,
-        step=step,
-        examples=step * config.num_workers * config.batch_size,
-        learning_rate=float(jnp.asarray(parts.schedule(step - 1))),
-        train_loss=sum(progress.losses) / len(progress.losses),
-        tests=tests,
-        spread=spread(state, parts.mesh),
-        bytes_per_step=bytes_per_step,
-        seconds=progress.seconds,
-    )
-
-
-def _test(parts: Parts, state: WorkerState, which: EvaluatedModel) -> Evaluation:
-    model = model_of(state, parts.strategy, which, parts.mesh)
-    return evaluate(
-        parts.task, *model, parts.dataset.test_inputs, parts.dataset.test_labels
-    )
-
-
-def _advanced(config: Config, parts: Parts, progress: Progress, stop: Stop) -> Progress:
-    """Adds the rounds up to a stop."""
-    # One by one: a program of all of them would be compiled for every number of rounds.
-    means = tuple(
-        float(mean_over_workers(loss, parts.mesh).mean()) for loss in stop.losses
-    )
-    first, last_loss = stop.round + 1 - len(means), progress.last_loss
-    check_losses(stop.losses, means, first, config, last_loss, parts.mesh)
-    return progress._replace(
-        round=stop.round,
-        seconds=progress.seconds + stop.seconds,
-        losses=(*progress.losses, *means),
-        last_loss=means[-1],
-    )
+    number: int,
+    due: Due | None,
+    preempted: Callable[[], bool] | None,
+) -> _Todo:
+    """Says what is to be done after so many rounds, the same in all processes."""
+    if number == config.num_rounds:
+        return _Todo(record=True, save=True)
+    end = preempted is not None and preempted()
+    save = end or (due is not None and due(number))
+    return _Todo(number % config.evaluate_every == 0, save, end)

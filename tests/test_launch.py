@@ -101,6 +101,28 @@ def test_signals_are_passed_on(mark, number):
     assert all_end(mark)
 
 
+def test_processes_have_time_to_stop_so_that_they_can_be_resumed(mark):
+    script = f"trap 'sleep 3; echo saved; exit 75' TERM; echo ready; {WAIT}"
+    process = subprocess.Popen(
+        command(2, script), stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    assert "ready" in process.stdout.readline() + process.stdout.readline()
+    process.terminate()
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 75
+    assert sorted(output.splitlines())[-2:] == ["[0] saved", "[1] saved"]
+    assert all_end(mark)
+
+
+def test_processes_that_can_be_resumed_end_by_themselves(mark):
+    done = run(2, "sleep $OLSGD_PROCESS_ID; echo saved; exit 75")
+    assert done.returncode == 75
+    assert done.stdout.splitlines() == ["[0] saved", "[1] saved"]
+    assert "process 0 was asked to stop, and can go on with --resume" in done.stderr
+    assert all_end(mark)
+
+
 def test_nothing_outlives_a_launch_that_is_killed(mark):
     python = f"{sys.executable} -c 'import time; print(1, flush=True); time.sleep(99)'"
     process = subprocess.Popen(

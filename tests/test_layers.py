@@ -20,7 +20,8 @@ LAYERS = """
 types
 checks
 who_is_where roll_call last_words
-distributed
+distributed agreement
+preemption
 checkpoints.checkpoint checkpoints.flat checkpoints.seal checkpoints.keep
 checkpoints.packs checkpoints.manager checkpoints.due
 checkpoints.directory
@@ -81,6 +82,7 @@ records
 resume
 divergence
 rounds
+stops
 overlap.measure overlap.cost
 overlap.__main__
 planner

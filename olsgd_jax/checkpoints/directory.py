@@ -79,7 +79,7 @@ class Checkpoints:
         packs = make_packs(flat)
         about = {"facts": facts or {}, "shapes": shapes_of(flat), "packs": packs}
         about["score"] = self._policy.note(number, score)
-        self._manager.wait_until_finished()
+        self.wait()
         self._saving = number
         self._manager.save(
             number,
@@ -118,11 +118,15 @@ class Checkpoints:
 
     def numbers(self) -> list[int]:
         """Lists all checkpoints, the newest first."""
-        self._manager.wait_until_finished()
+        self.wait()
         return numbers_in(self._directory)
 
-    def close(self) -> None:
+    def wait(self) -> None:
         """Waits until all is written."""
+        self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits, and ends what wrote in the background."""
         self._manager.close()
         delete_going(self._directory)
 

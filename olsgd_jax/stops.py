@@ -1,0 +1,68 @@
+"""What is made of a stop between two rounds: how far the run has come, and a record."""
+
+import math
+
+import jax.numpy as jnp
+
+from olsgd_jax.build import Parts
+from olsgd_jax.config import Config
+from olsgd_jax.consensus import mean_over_workers, model_of, spread
+from olsgd_jax.divergence import check_losses, check_state_finite, diverged
+from olsgd_jax.evaluate import Evaluation, evaluate
+from olsgd_jax.local import WorkerState
+from olsgd_jax.record import Record
+from olsgd_jax.resume import Progress
+from olsgd_jax.rounds import Stop
+from olsgd_jax.types import EvaluatedModel
+
+
+def advanced(config: Config, parts: Parts, progress: Progress, stop: Stop) -> Progress:
+    """Adds the rounds up to a stop, if all of their numbers are finite."""
+    # One by one: a program of all of them would be compiled for every number of rounds.
+    means = tuple(
+        float(mean_over_workers(loss, parts.mesh).mean()) for loss in stop.losses
+    )
+    first, last_loss = stop.round + 1 - len(means), progress.last_loss
+    check_losses(stop.losses, means, first, config, last_loss, parts.mesh)
+    check_state_finite(stop.state, stop.round, config, means[-1], parts.mesh)
+    return progress._replace(
+        round=stop.round,
+        seconds=progress.seconds + stop.seconds,
+        losses=(*progress.losses, *means),
+        last_loss=means[-1],
+    )
+
+
+def make_record(
+    config: Config,
+    parts: Parts,
+    state: WorkerState,
+    progress: Progress,
+    bytes_per_step: float,
+) -> Record:
+    """Measures a run where it is."""
+    tests = {which: _test(parts, state, which) for which in config.evaluate}
+    for test in tests.values():
+        if not math.isfinite(test.loss):
+            raise diverged(
+                "test_loss", test.loss, progress.round, config, progress.last_loss
+            )
+    step = progress.round * config.sync_period + config.long_first_round
+    return Record(
+        round=progress.round,
+        step=step,
+        examples=step * config.num_workers * config.batch_size,
+        learning_rate=float(jnp.asarray(parts.schedule(step - 1))),
+        train_loss=sum(progress.losses) / len(progress.losses),
+        tests=tests,
+        spread=spread(state, parts.mesh),
+        bytes_per_step=bytes_per_step,
+        seconds=progress.seconds,
+    )
+
+
+def _test(parts: Parts, state: WorkerState, which: EvaluatedModel) -> Evaluation:
+    model = model_of(state, parts.strategy, which, parts.mesh)
+    return evaluate(
+        parts.task, *model, parts.dataset.test_inputs, parts.dataset.test_labels
+    )
