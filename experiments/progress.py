@@ -12,7 +12,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from olsgd_jax import Record
+from olsgd_jax import Record, Rollback
 
 
 def make_progress(console: Console) -> Progress:
@@ -28,14 +28,24 @@ def make_progress(console: Console) -> Progress:
 
 
 def shown(
-    records: Iterable[Record], progress: Progress, task: TaskID
-) -> Iterator[Record]:
+    records: Iterable[Record | Rollback], progress: Progress, task: TaskID
+) -> Iterator[Record | Rollback]:
     """Passes records on, and shows each on its way."""
     for record in records:
-        rate = record.examples / record.seconds
-        text = (
-            f"{rate:,.0f} examples/s  loss {record.train_loss:.3f}  "
-            f"accuracy {record.test_accuracy:.1%}"
-        )
-        progress.update(task, completed=record.round, shown=text)
+        if isinstance(record, Rollback):
+            progress.print(
+                f"Diverged in round {record.round}: back to round {record.to}, with a "
+                f"learning rate of {record.learning_rate:g}"
+            )
+            progress.update(task, completed=record.to)
+        else:
+            progress.update(task, completed=record.round, shown=_text(record))
         yield record
+
+
+def _text(record: Record) -> str:
+    rate = record.examples / record.seconds
+    return (
+        f"{rate:,.0f} examples/s  loss {record.train_loss:.3f}  "
+        f"accuracy {record.test_accuracy:.1%}"
+    )

@@ -5,22 +5,29 @@ from collections.abc import Iterable, Iterator
 
 from tensorboardX import SummaryWriter
 
-from olsgd_jax import Record
+from olsgd_jax import Record, Rollback
 
 FIELDS = ("train_loss", "learning_rate", "spread", "bytes_per_step", "seconds")
 
 
-def with_events(records: Iterable[Record], directory: pathlib.Path) -> Iterator[Record]:
+def with_events(
+    records: Iterable[Record | Rollback], directory: pathlib.Path
+) -> Iterator[Record | Rollback]:
     """Passes records on, and writes each as events on its way.
 
     The step of an event is the number of examples, by which runs can be compared.
     """
     with SummaryWriter(str(directory)) as writer:
         for record in records:
-            scalars = {name: getattr(record, name) for name in FIELDS}
-            for which, test in record.tests.items():
-                scalars |= {f"test/{which}_{k}": x for k, x in test._asdict().items()}
-            for name, value in scalars.items():
-                writer.add_scalar(name, value, global_step=record.examples)
-            writer.flush()
+            if isinstance(record, Record):
+                for name, value in _scalars(record).items():
+                    writer.add_scalar(name, value, global_step=record.examples)
+                writer.flush()
             yield record
+
+
+def _scalars(record: Record) -> dict[str, float]:
+    scalars = {name: getattr(record, name) for name in FIELDS}
+    for which, test in record.tests.items():
+        scalars |= {f"test/{which}_{k}": x for k, x in test._asdict().items()}
+    return scalars

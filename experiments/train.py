@@ -18,12 +18,13 @@ it is enough that one of them gets the signal.
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
 
 import jax
 from rich.console import Console
 
+from experiments.diverging import add_divergence_options, rollbacks_of
 from experiments.dry_run import describe_run
+from experiments.one_run import run
 from experiments.options import (
     add_config_options,
     add_process_options,
@@ -31,8 +32,6 @@ from experiments.options import (
     join_as_asked,
 )
 from experiments.output import (
-    EVENTS,
-    RECORDS,
     add_output_options,
     describe_start,
     describe_stop,
@@ -40,20 +39,7 @@ from experiments.output import (
     prepare_output,
 )
 from experiments.presets import PRESETS, preset
-from experiments.progress import make_progress, shown
-from experiments.report import write_report
-from experiments.tensorboard import with_events
-from olsgd_jax import (
-    Config,
-    Due,
-    PreemptedError,
-    Preemption,
-    Record,
-    describe,
-    meet,
-    train,
-    write_records,
-)
+from olsgd_jax import Config, Due, PreemptedError, Preemption, meet, train
 from olsgd_jax.build import Parts, build
 from olsgd_jax.mesh import share_workers
 
@@ -68,32 +54,7 @@ def resolve(args: argparse.Namespace) -> Config:
     return Config(**options)
 
 
-def run(
-    config: Config,
-    parts: Parts,
-    records: Iterator[Record],
-    args: argparse.Namespace,
-    console: Console,
-) -> None:
-    """Trains as far as there are records, writes them, and a page."""
-    file, is_first = args.out / RECORDS, jax.process_index() == 0
-    with make_progress(console) as progress:
-        task = progress.add_task(
-            config.strategy, total=config.num_rounds, shown="compiling"
-        )
-        records = shown(records, progress, task)
-        if args.tensorboard and is_first:
-            records = with_events(records, args.out / EVENTS)
-        write_records(file, config, records, describe(config, parts))
-    if not is_first:
-        return
-    write_report(
-        args.out / "report.html", [file], f"{config.strategy} on {config.dataset}"
-    )
-    console.print(f"Report: {(args.out / 'report.html').resolve()}", soft_wrap=True)
-
-
-def main() -> None:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -111,8 +72,49 @@ def main() -> None:
         "--cpu-devices", type=int, help="of a process; by default one for each worker"
     )
     add_output_options(parser)
+    add_divergence_options(parser)
     add_process_options(parser)
     add_config_options(parser)
+    return parser
+
+
+def train_as_asked(
+    config: Config,
+    parts: Parts,
+    preempted: Preemption,
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    console: Console,
+) -> int | str:
+    """Trains, and gives the exit status, or what is said instead of one."""
+    with contextlib.ExitStack() as stack:
+        try:
+            due, rollbacks = Due(args.save_every, args.save_minutes), rollbacks_of(args)
+            prepare_output(args)
+            checkpoints = stack.enter_context(open_checkpoints(args, console))
+            records = train(
+                config,
+                parts,
+                checkpoints=checkpoints,
+                due=due,
+                preempted=preempted,
+                rollbacks=rollbacks,
+            )
+            if args.resume:
+                console.print(describe_start(checkpoints))
+        except (ValueError, OSError) as error:
+            parser.error(str(error))
+        try:
+            run(config, parts, records, args, console)
+        except FloatingPointError as error:
+            return str(error)
+        except PreemptedError as error:
+            return describe_stop(error, args, console)
+    return 0
+
+
+def main() -> None:
+    parser = make_parser()
     args = parser.parse_args()
     try:
         config = resolve(args)
@@ -126,26 +128,8 @@ def main() -> None:
     console = Console(quiet=process.id > 0)
     if args.dry_run:
         return describe_run(config, parts, console)
-    status = 0
-    with contextlib.ExitStack() as stack:
-        preempted = stack.enter_context(Preemption())
-        try:
-            due = Due(args.save_every, args.save_minutes)
-            prepare_output(args)
-            checkpoints = stack.enter_context(open_checkpoints(args, console))
-            records = train(
-                config, parts, checkpoints=checkpoints, due=due, preempted=preempted
-            )
-            if args.resume:
-                console.print(describe_start(checkpoints))
-        except (ValueError, OSError) as error:
-            parser.error(str(error))
-        try:
-            run(config, parts, records, args, console)
-        except FloatingPointError as error:
-            sys.exit(str(error))
-        except PreemptedError as error:
-            status = describe_stop(error, args, console)
+    with Preemption() as preempted:
+        status = train_as_asked(config, parts, preempted, parser, args, console)
         meet()
     sys.exit(status)
 

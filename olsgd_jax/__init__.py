@@ -40,9 +40,11 @@ from olsgd_jax.planner import plan as plan
 from olsgd_jax.preemption import PreemptedError as PreemptedError
 from olsgd_jax.preemption import Preemption as Preemption
 from olsgd_jax.record import Record as Record
+from olsgd_jax.record import Rollback as Rollback
 from olsgd_jax.record import Run as Run
 from olsgd_jax.records import read_records as read_records
 from olsgd_jax.records import write_records as write_records
+from olsgd_jax.rollback import Rollbacks as Rollbacks
 from olsgd_jax.round import RoundRecord as RoundRecord
 from olsgd_jax.round import make_worker_round as make_worker_round
 from olsgd_jax.state import init_state as init_state

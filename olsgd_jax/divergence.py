@@ -1,4 +1,8 @@
-"""Divergence: numbers that are not finite, and whose they are."""
+"""Divergence: numbers that are not finite, and whose they are.
+
+A gradient that is not finite needs no look of its own: it is in the parameters, and in
+what the optimizer keeps, as soon as its local step has ended.
+"""
 
 import functools
 import math
@@ -16,6 +20,15 @@ from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers import on_workers
 
 
+class DivergedError(FloatingPointError):
+    """A run has numbers that are not finite."""
+
+    def __init__(self, message: str, number: int) -> None:
+        """Says what, and remembers in which round."""
+        super().__init__(message)
+        self.round = number
+
+
 def diverged(
     name: str,
     value: float | str,
@@ -23,7 +36,7 @@ def diverged(
     config: Config,
     last_loss: float | None,
     workers: Iterable[int] = (),
-) -> FloatingPointError:
+) -> DivergedError:
     """Makes the error that says what is not finite.
 
     Args:
@@ -35,10 +48,11 @@ def diverged(
       workers: whose it is; none where it is not of single workers.
     """
     whose = ", ".join(map(str, workers))
-    return FloatingPointError(
+    return DivergedError(
         f"{name} must stay finite, got {value} in round {number} of {config.strategy}"
         f"{f', worker {whose}' if whose else ''}; the last finite train_loss was "
-        f"{last_loss}; use a learning_rate below {config.learning_rate}"
+        f"{last_loss}; use a learning_rate below {config.learning_rate}",
+        number,
     )
 
 
@@ -74,10 +88,13 @@ def check_state_finite(
     last_loss: float | None,
     mesh: Mesh | None,
 ) -> None:
-    """Raises if a parameter of a worker, or what its strategy keeps, is not finite."""
-    workers = not_finite((state.params, state.strategy_state), mesh)
-    if workers:
-        raise diverged("params", "nan or inf", number, config, last_loss, workers)
+    """Raises if a parameter of a worker, or what goes with it, is not finite."""
+    if not not_finite(state, mesh):
+        return
+    for name, part in state._asdict().items():
+        workers = not_finite(part, mesh) if jax.tree.leaves(part) else []
+        if workers:
+            raise diverged(name, "nan or inf", number, config, last_loss, workers)
 
 
 def not_finite(tree: ArrayTree, mesh: Mesh | None) -> list[int]:

@@ -1,5 +1,6 @@
 """What is measured of a run."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from olsgd_jax.evaluate import Evaluation
@@ -39,6 +40,32 @@ class Record(NamedTuple):
         return next(iter(self.tests.values())).accuracy
 
 
+class Rollback(NamedTuple):
+    """A place where a run diverged, and went back.
+
+    Rounds that are undone count neither as rounds nor as seconds of later records.
+
+    >>> from olsgd_jax import Rollback
+    >>> Rollback(round=35, to=20, learning_rate=0.05).to
+    20
+    """
+
+    round: int  # in which numbers were not finite
+    to: int  # the round after which the run went on; 0: from its beginning
+    learning_rate: float  # base learning rate from there on, γ
+
+
+def kept_records(history: Iterable[Record | Rollback]) -> list[Record]:
+    """Leaves out what was undone."""
+    kept: list[Record] = []
+    for row in history:
+        if isinstance(row, Rollback):
+            kept = [record for record in kept if record.round <= row.to]
+        else:
+            kept.append(row)
+    return kept
+
+
 class Run(NamedTuple):
     """The contents of one file of records.
 
@@ -56,5 +83,6 @@ class Run(NamedTuple):
     versions: dict[str, str]  # of Python and the packages that decide the numbers
     commit: str | None  # of this library; None where it ran outside of git
     devices: str  # how many of which kind
-    records: list[Record]
+    records: list[Record]  # of the rounds that the run kept
+    rollbacks: list[Rollback]
     outcome: str | None  # one of OUTCOMES; None: it was stopped, or still runs

@@ -11,8 +11,8 @@ from olsgd_jax.checkpoints import Checkpoints
 from olsgd_jax.config import Config
 from olsgd_jax.local import WorkerState
 from olsgd_jax.provenance import commit, versions
-from olsgd_jax.record import Record
-from olsgd_jax.records import to_record, to_row
+from olsgd_jax.record import Record, Rollback, kept_records
+from olsgd_jax.rows import from_row, to_row
 from olsgd_jax.types import Option
 
 FREE = ("num_rounds", "data_dir", "mapping")
@@ -26,7 +26,7 @@ class Progress(NamedTuple):
     seconds: float = 0.0  # spent in them
     losses: tuple[float, ...] = ()  # of every round since the last record
     last_loss: float | None = None  # of the last round
-    records: tuple[Record, ...] = ()
+    records: tuple[Record | Rollback, ...] = ()  # all that there were, undone or not
 
 
 def save(
@@ -41,7 +41,7 @@ def save(
         "versions": versions(),
         "commit": commit(),
     }
-    accuracies = [record.test_accuracy for record in progress.records]
+    accuracies = [record.test_accuracy for record in kept_records(progress.records)]
     score = accuracies[-1] if accuracies else float("-inf")
     checkpoints.save(progress.round, state, facts, score)
 
@@ -63,7 +63,7 @@ def restore(
     if found is None:
         return state, Progress()
     facts, where = found.facts, f"checkpoint {found.number}"
-    records = tuple(to_record(row, where) for row in facts["records"])
+    records = tuple(from_row(row, where) for row in facts["records"])
     kept = {name: facts[name] for name in Progress._fields if name != "records"}
     kept["losses"] = tuple(kept["losses"])
     return found.tree, Progress(**kept, records=records)

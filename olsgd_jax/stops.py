@@ -1,10 +1,13 @@
-"""What is made of a stop between two rounds: how far the run has come, and a record."""
+"""A stop between two rounds: what is to be done there, and what is made of it."""
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from olsgd_jax.build import Parts
+from olsgd_jax.checkpoints import Due
 from olsgd_jax.config import Config
 from olsgd_jax.consensus import mean_over_workers, model_of, spread
 from olsgd_jax.divergence import check_losses, check_state_finite, diverged
@@ -14,6 +17,33 @@ from olsgd_jax.record import Record
 from olsgd_jax.resume import Progress
 from olsgd_jax.rounds import Stop
 from olsgd_jax.types import EvaluatedModel
+
+
+class Todo(NamedTuple):
+    """What is to be done between two rounds; a stop is where anything is."""
+
+    record: bool = False
+    save: bool = False
+    end: bool = False
+
+
+def what_to_do(
+    config: Config,
+    number: int,
+    due: Due | None,
+    preempted: Callable[[], bool] | None,
+) -> Todo:
+    """Says what is to be done after so many rounds, the same in all processes.
+
+    >>> from olsgd_jax import Config
+    >>> what_to_do(Config(evaluate_every=3), number=4, due=None, preempted=None)
+    Todo(record=False, save=False, end=False)
+    """
+    if number == config.num_rounds:
+        return Todo(record=True, save=True)
+    end = preempted is not None and preempted()
+    save = end or (due is not None and due(number))
+    return Todo(number % config.evaluate_every == 0, save, end)
 
 
 def advanced(config: Config, parts: Parts, progress: Progress, stop: Stop) -> Progress:
@@ -42,11 +72,11 @@ def make_record(
 ) -> Record:
     """Measures a run where it is."""
     tests = {which: _test(parts, state, which) for which in config.evaluate}
-    for test in tests.values():
-        if not math.isfinite(test.loss):
-            raise diverged(
-                "test_loss", test.loss, progress.round, config, progress.last_loss
-            )
+    apart = spread(state, parts.mesh)
+    measured = [("test_loss", test.loss) for test in tests.values()]
+    for name, value in (*measured, ("spread", apart)):
+        if not math.isfinite(value):
+            raise diverged(name, value, progress.round, config, progress.last_loss)
     step = progress.round * config.sync_period + config.long_first_round
     return Record(
         round=progress.round,
@@ -55,7 +85,7 @@ def make_record(
         learning_rate=float(jnp.asarray(parts.schedule(step - 1))),
         train_loss=sum(progress.losses) / len(progress.losses),
         tests=tests,
-        spread=spread(state, parts.mesh),
+        spread=apart,
         bytes_per_step=bytes_per_step,
         seconds=progress.seconds,
     )

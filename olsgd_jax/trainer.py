@@ -1,7 +1,8 @@
 """train: a config becomes a training run, and the run its records."""
 
+import functools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import overload
 
 from olsgd_jax.build import Parts, build
 from olsgd_jax.checkpoints import Checkpoints, Due
@@ -10,10 +11,34 @@ from olsgd_jax.consensus import model_of
 from olsgd_jax.describe import describe
 from olsgd_jax.local import WorkerState
 from olsgd_jax.preemption import PreemptedError
-from olsgd_jax.record import Record
+from olsgd_jax.record import Record, Rollback
 from olsgd_jax.resume import Progress, restore, save
+from olsgd_jax.rollback import Rollbacks, run_with_rollbacks
 from olsgd_jax.rounds import run_rounds
-from olsgd_jax.stops import advanced, make_record
+from olsgd_jax.stops import Todo, advanced, make_record, what_to_do
+
+
+@overload
+def train(
+    config: Config,
+    parts: Parts | None = None,
+    *,
+    checkpoints: Checkpoints | None = None,
+    due: Due | None = None,
+    preempted: Callable[[], bool] | None = None,
+) -> Iterator[Record]: ...
+
+
+@overload
+def train(
+    config: Config,
+    parts: Parts | None = None,
+    *,
+    checkpoints: Checkpoints | None = None,
+    due: Due | None = None,
+    preempted: Callable[[], bool] | None = None,
+    rollbacks: Rollbacks,
+) -> Iterator[Record | Rollback]: ...
 
 
 def train(
@@ -23,7 +48,8 @@ def train(
     checkpoints: Checkpoints | None = None,
     due: Due | None = None,
     preempted: Callable[[], bool] | None = None,
-) -> Iterator[Record]:
+    rollbacks: Rollbacks | None = None,
+) -> Iterator[Record | Rollback]:
     """Trains as a config says.
 
     Whatever is wrong with the config is raised by the call; the training itself goes
@@ -37,10 +63,11 @@ def train(
       due: says when a checkpoint is due; by default after the last round only.
       preempted: asked after every round but the last whether to stop there, as
         `Preemption` says it; in several processes it has to say the same in all.
+      rollbacks: how a run that diverges goes on; by default it does not.
 
     Returns:
       A record of every `evaluate_every` rounds, and one of the last round; those of
-      before a run was stopped come first.
+      before a run was stopped come first. A `Rollback` where the run went back.
 
     Raises:
       FloatingPointError: when a loss or a parameter is not finite, while records are
@@ -59,8 +86,17 @@ def train(
     if checkpoints is not None:
         state, progress = restore(checkpoints, config, state)
         due = due or Due()
-        due.restart(progress.round)
-    return _records(config, parts, state, progress, checkpoints, due, preempted)
+    went_back = any(isinstance(row, Rollback) for row in progress.records)
+    if went_back and rollbacks is None:
+        raise ValueError(
+            "rollbacks must be given for a run that has gone back, got None; "
+            "Rollbacks(times=0) lets it go on, and back no more"
+        )
+    run = functools.partial(
+        _records, asked=config, checkpoints=checkpoints, due=due, preempted=preempted
+    )
+    allowed = rollbacks or Rollbacks(times=0)
+    return run_with_rollbacks(run, config, parts, state, progress, checkpoints, allowed)
 
 
 def _records(
@@ -68,17 +104,20 @@ def _records(
     parts: Parts,
     state: WorkerState,
     progress: Progress,
+    *,
+    asked: Config,  # before it went back
     checkpoints: Checkpoints | None,
     due: Due | None,
     preempted: Callable[[], bool] | None,
 ) -> Iterator[Record]:
-    yield from progress.records
+    if due is not None:
+        due.restart(progress.round)
     bytes_per_step = describe(config, parts).bytes_per_round / config.sync_period
-    todo = _Todo()
+    todo = Todo()
 
     def is_stop(number: int) -> bool:
         nonlocal todo
-        todo = _todo(config, number, due, preempted)
+        todo = what_to_do(config, number, due, preempted)
         return any(todo)
 
     for stop in run_rounds(config, parts, state, progress.round, is_stop):
@@ -89,31 +128,9 @@ def _records(
             progress = progress._replace(losses=(), records=records)
             yield record
         if checkpoints is not None and due is not None and todo.save:
-            save(checkpoints, config, stop.state, progress)
+            save(checkpoints, asked, stop.state, progress)
             due.restart(stop.round)
         if todo.end:
             if checkpoints is not None:
                 checkpoints.wait()
             raise PreemptedError(stop.round, is_saved=checkpoints is not None)
-
-
-class _Todo(NamedTuple):
-    """What is to be done between two rounds."""
-
-    record: bool = False
-    save: bool = False
-    end: bool = False
-
-
-def _todo(
-    config: Config,
-    number: int,
-    due: Due | None,
-    preempted: Callable[[], bool] | None,
-) -> _Todo:
-    """Says what is to be done after so many rounds, the same in all processes."""
-    if number == config.num_rounds:
-        return _Todo(record=True, save=True)
-    end = preempted is not None and preempted()
-    save = end or (due is not None and due(number))
-    return _Todo(number % config.evaluate_every == 0, save, end)

@@ -42,7 +42,7 @@ def run_of(strategy, sync_period, *accuracies, outcome="finished", **options):
     config = Config(
         dataset="cifar10", strategy=strategy, sync_period=sync_period, **options
     )
-    return Run(vars(config).copy(), facts, {}, None, "1 x cpu", records, outcome)
+    return Run(vars(config).copy(), facts, {}, None, "1 x cpu", records, [], outcome)
 
 
 def svg_of(page, figure):

@@ -78,10 +78,11 @@ build.parts
 build
 describe
 record
+rows
 records
 resume
 divergence
-rounds
+rounds rollback
 stops
 overlap.measure overlap.cost
 overlap.__main__

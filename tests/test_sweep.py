@@ -133,7 +133,7 @@ def run_with(accuracy, outcome="finished"):
     class Last:
         test_accuracy = accuracy
 
-    return Run({}, None, {}, None, "", [Last()], outcome)
+    return Run({}, None, {}, None, "", [Last()], [], outcome)
 
 
 @pytest.mark.parametrize(

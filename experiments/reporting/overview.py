@@ -40,10 +40,7 @@ def cells(record: Record, fields: Iterable[str] = tuple(COLUMNS)) -> list[str]:
 
 def results(runs: Mapping[str, Run]) -> Section:
     """Shows the last record of every run; if they are few, all records in figures."""
-    rows = [
-        [name, *_last_cells(run), run.outcome or "stopped, or running"]
-        for name, run in runs.items()
-    ]
+    rows = [[name, *_last_cells(run), _outcome(run)] for name, run in runs.items()]
     few = len(runs) <= MAX_LINES
     records = {name: run.records for name, run in runs.items() if run.records}
     return Section(
@@ -53,6 +50,12 @@ def results(runs: Mapping[str, Run]) -> Section:
         pictures=_pictures(records) if few and records else (),
         folded=not few,
     )
+
+
+def _outcome(run: Run) -> str:
+    how = run.outcome or "stopped, or running"
+    times = len(run.rollbacks)
+    return f"{how}, after {times} rollback{'s' * (times > 1)}" if times else how
 
 
 def options(runs: Mapping[str, Run]) -> Section:

@@ -1,0 +1,41 @@
+"""What a run does when it diverges, from a command line."""
+
+import argparse
+
+from olsgd_jax import Rollbacks
+
+
+def add_divergence_options(parser: argparse.ArgumentParser) -> None:
+    """Adds options for a run whose numbers are not finite any more."""
+    group = parser.add_argument_group("options of a run that diverges")
+    group.add_argument(
+        "--on-divergence",
+        choices=("stop", "record", "rollback"),
+        default="stop",
+        help="stop: end with status 1; record: end with status 0, as its records say "
+        "that it diverged; rollback: go on from the last checkpoint, or from the "
+        "beginning, with all workers at the anchor or the consensus and with a lower "
+        "learning rate; %(default)s",
+    )
+    group.add_argument(
+        "--rollback-scale",
+        type=float,
+        help=f"of the learning rate, every time; {Rollbacks.scale}",
+    )
+    group.add_argument(
+        "--rollbacks", type=int, help=f"how often it may go back; {Rollbacks.times}"
+    )
+
+
+def rollbacks_of(args: argparse.Namespace) -> Rollbacks:
+    """Says how a run goes back, as a command line asks for it."""
+    options = {"scale": args.rollback_scale, "times": args.rollbacks}
+    given = {name: value for name, value in options.items() if value is not None}
+    if args.on_divergence == "rollback":
+        return Rollbacks(**given)
+    if given:
+        raise ValueError(
+            "--rollback-scale and --rollbacks need --on-divergence rollback, got "
+            f"{args.on_divergence}"
+        )
+    return Rollbacks(times=0)
