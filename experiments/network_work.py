@@ -25,7 +25,7 @@ from olsgd_jax.drivers.fused import fused
 from olsgd_jax.drivers.host import host
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.pieces import cut
-from olsgd_jax.round import make_round_parts
+from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.types import ArrayTree, Batch, Loss, Mean
 
 WIDTH, DEPTH, BATCH_SIZE = 512, 8, 64  # 2.1 million parameters

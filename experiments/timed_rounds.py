@@ -14,7 +14,7 @@ from experiments.network_work import OPTIMIZER, Work, loss, start, strategy_of
 from olsgd_jax import Strategy, on_workers, worker_mean, worker_mesh
 from olsgd_jax.drivers.forms import flatten, unflatten
 from olsgd_jax.local import WorkerState
-from olsgd_jax.round import make_round_parts
+from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.types import ArrayTree, Batch
 
 NUM_WARM = 2  # rounds that compile and settle

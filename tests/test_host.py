@@ -18,7 +18,7 @@ from olsgd_jax import (
     worker_mesh,
 )
 from olsgd_jax.drivers.host import host
-from olsgd_jax.round import make_round_parts
+from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.workers import worker_mean
 
 OPTIMIZER = optax.sgd(0.1, momentum=0.9, nesterov=True)

@@ -45,6 +45,7 @@ pieces
 model_state
 local
 state
+round_parts
 round
 transform
 payload

@@ -14,7 +14,8 @@ from jax.sharding import Mesh
 from olsgd_jax.drivers.forms import flatten, unflatten
 from olsgd_jax.local import WorkerState
 from olsgd_jax.placement import batch_shardings, place, state_shardings
-from olsgd_jax.round import RoundParts, RoundRecord
+from olsgd_jax.round import RoundRecord
+from olsgd_jax.round_parts import RoundParts
 from olsgd_jax.types import ArrayTree, Batch, Mapping, Mean
 from olsgd_jax.workers import on_workers
 

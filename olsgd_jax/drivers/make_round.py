@@ -13,7 +13,8 @@ from olsgd_jax.drivers.host import host
 from olsgd_jax.drivers.platforms import Platform, default_driver, platform_of
 from olsgd_jax.local import WorkerState
 from olsgd_jax.placement import batch_shardings, place, state_shardings
-from olsgd_jax.round import RoundRecord, make_round_parts, make_worker_round
+from olsgd_jax.round import RoundRecord, make_worker_round
+from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.state import check_state
 from olsgd_jax.strategies.base import Strategy, check_delayed
 from olsgd_jax.types import Batch, Driver, Loss, Mapping, ModelStatePolicy
