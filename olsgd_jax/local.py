@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from olsgd_jax.pieces import send_piece
+from olsgd_jax.presence import mean_of_present
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import (
     ArrayTree,
@@ -25,6 +26,7 @@ from olsgd_jax.types import (
     ModelState,
     OptState,
     Params,
+    Present,
     StrategyState,
 )
 
@@ -51,7 +53,7 @@ class Steps(NamedTuple):
     """What the local steps of a round give."""
 
     end: WorkerState
-    losses: Float[Array, " steps"]  # before every step's update
+    losses: Float[Array, " steps"]  # before every step's update; NaN if absent
     sent: ArrayTree  # what became of the pieces that travelled beside the steps
 
 
@@ -79,14 +81,21 @@ def make_local_steps(
     Returns:
       A function of a worker's state and batches (leading axis: step). It also takes
       `pieces`, a tree whose leading axis is the step, and puts what `send` makes of
-      piece k in its place beside step k, with which it shares no data.
+      piece k in its place beside step k, with which it shares no data; and `present`:
+      gradients are averaged over the workers that are. An absent one goes through
+      steps that will not count.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     value_and_grads = gradient(loss, has_aux=True)
 
     def local_steps(
-        state: WorkerState, batches: Batch, pieces: ArrayTree = (), send: Mean = mean
+        state: WorkerState,
+        batches: Batch,
+        pieces: ArrayTree = (),
+        send: Mean = mean,
+        present: Present | None = None,
     ) -> Steps:
+        mean_grads = mean_of_present(mean, present)
         round_key = jax.random.fold_in(state.key, state.round)
 
         def local_step(carry: tuple[WorkerState, ArrayTree], inputs: tuple):
@@ -97,7 +106,7 @@ def make_local_steps(
                 state.params, state.model_state, batch, key
             )
             grads, strategy_state = strategy.reduce_grads(
-                grads, state.strategy_state, mean
+                grads, state.strategy_state, mean_grads
             )
             updates, opt_state = optimizer.update(
                 grads, state.opt_state, state.params, value=value
@@ -116,6 +125,8 @@ def make_local_steps(
         sync_period = jax.tree.leaves(batches)[0].shape[0]
         inputs = (jnp.arange(sync_period), batches)
         (end, sent), losses = lax.scan(local_step, (state, pieces), inputs)
+        if present is not None:
+            losses = jnp.where(present, losses, jnp.nan)
         return Steps(end, losses, sent)
 
     return local_steps

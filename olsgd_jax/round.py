@@ -2,6 +2,9 @@
 
 start ──┬── local steps ──── end ──┬── mix ── next start
         └── mean of the starts ────┘           (a delayed strategy)
+
+Workers may miss a round: then it is the mean of those that are present (`presence`),
+and the others keep what is theirs (`absence`).
 """
 
 from collections.abc import Callable
@@ -15,7 +18,7 @@ from jaxtyping import Array, Float
 from olsgd_jax.local import Gradient, Steps, WorkerState
 from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import ArrayTree, Batch, Loss, Mean, ModelStatePolicy
+from olsgd_jax.types import ArrayTree, Batch, Loss, Mean, ModelStatePolicy, Present
 from olsgd_jax.workers import worker_mean
 
 
@@ -28,10 +31,12 @@ class RoundRecord(NamedTuple):
     (4, 8)
     """
 
-    loss: Float[Array, "*workers steps"]  # of every local step, before its update
+    # Of every local step, before its update; NaN of a worker that was absent.
+    loss: Float[Array, "*workers steps"]
 
 
-WorkerRound = Callable[[WorkerState, Batch], tuple[WorkerState, RoundRecord]]
+WorkerRound = Callable[..., tuple[WorkerState, RoundRecord]]
+"""state, batches, and present or nothing -> the next state, and the record."""
 
 
 Form = Callable[[Mean, ArrayTree, Callable[..., Steps]], tuple[ArrayTree, Steps]]
@@ -70,7 +75,8 @@ def make_worker_round(
       gradient: makes the loss's gradient (see `drivers.platforms`).
 
     Returns:
-      A function of a worker's state and its batches (leading axis: local step).
+      A function of a worker's state and its batches (leading axis: local step), and,
+      for a round that some workers miss, whether this one is present.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import init_state, local_sgd, make_worker_round, plain_loss
@@ -81,28 +87,33 @@ def make_worker_round(
     >>> state, record = jax.vmap(worker_round, axis_name="workers")(state, batches)
     >>> state.params.tolist(), record.loss.tolist()
     ([3.0, 3.0], [[8.0], [32.0]])
+    >>> present = jnp.array([False, True])
+    >>> state, _ = jax.vmap(worker_round, axis_name="workers")(state, batches, present)
+    >>> state.params.tolist()
+    [3.0, 5.5]
     """
     parts = make_round_parts(
         loss, optimizer, strategy, model_state_policy, mean, gradient
     )
 
-    def worker_round(start: WorkerState, batches: Batch):
+    def worker_round(
+        start: WorkerState, batches: Batch, present: Present | None = None
+    ):
         def local_steps(*args: ArrayTree, **kwargs: Mean) -> Steps:
             with jax.named_scope("local_steps"):
-                return parts.local_steps(start, batches, *args, **kwargs)
+                return parts.local_steps(
+                    start, batches, *args, present=present, **kwargs
+                )
 
         match strategy.mean_of:
             case "start":
                 # The two share no data, so they can run at the same time.
-                models, steps = form(mean, parts.models(start), local_steps)
-            case "end":
+                sent, steps = form(mean, parts.models(start, present), local_steps)
+            case "end" | "nothing":
                 steps = local_steps()
-                models = mean(parts.models(steps.end))
-            case "nothing":
-                steps = local_steps()
-                params, model_state = parts.models(steps.end)
-                models = params, mean(model_state)
+                sent = mean(parts.models(steps.end, present))
         with jax.named_scope("mix"):
-            return parts.mix(start, steps.end, models), RoundRecord(steps.losses)
+            state = parts.mix(start, steps.end, sent, present)
+        return state, RoundRecord(steps.losses)
 
     return worker_round

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 
@@ -16,7 +17,7 @@ from olsgd_jax.local import WorkerState
 from olsgd_jax.mesh import worker_devices
 from olsgd_jax.placement import state_shardings, to_workers
 from olsgd_jax.strategies.base import Strategy, check_num_workers
-from olsgd_jax.types import Batch, ModelState, Params
+from olsgd_jax.types import ArrayTree, Batch, ModelState, Params
 from olsgd_jax.workers import WORKERS
 
 
@@ -101,6 +102,19 @@ def check_state(
         expected = jax.eval_shape(jax.vmap(init), state.params)
         hint = f"pass the {part} that init_state got"
         check_like(f"state.{name}", getattr(state, name), expected, hint)
+
+
+def check_present(present: ArrayTree, state: WorkerState) -> None:
+    """Raises unless `present` is None, or has a bool for every worker of the state."""
+    if present is None:
+        return
+    if getattr(present, "dtype", None) != np.bool_:
+        raise TypeError(f"present must be an array of bools, got {present!r}")
+    if np.shape(present) != state.round.shape:
+        raise ValueError(
+            f"present must have a bool for each of {_leading_axis(state)} workers, "
+            f"got shape {np.shape(present)}"
+        )
 
 
 def _count_workers(mesh: Mesh | None, num_workers: int | None) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 Params: TypeAlias = Any
 """A tree of floating-point arrays: one model's trained variables."""
@@ -35,6 +35,9 @@ Loss: TypeAlias = Callable[
     tuple[Float[Array, ""], ModelState],
 ]
 """params, model_state, batch, key -> loss, new model_state; pure, for one worker."""
+
+Present: TypeAlias = Bool[Array, "*workers"] | Bool[np.ndarray, "*workers"]
+"""Whether a worker takes part in a round; of all workers, or of one."""
 
 Mean: TypeAlias = Callable[..., ArrayTree]
 """Averages a tree over all workers, as `workers.worker_mean` does."""

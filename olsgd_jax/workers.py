@@ -63,6 +63,16 @@ def worker_mean(
     return jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, tree)
 
 
+def worker_count() -> int:
+    """Counts the workers, for the code of one of them.
+
+    >>> import jax, jax.numpy as jnp
+    >>> jax.vmap(lambda x: x / worker_count(), axis_name="workers")(jnp.ones(4))
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
+    return lax.axis_size((WORKERS, _LANES) if _is_mapped(_LANES) else WORKERS)
+
+
 def on_workers(
     fn: Callable, mesh: Mesh | None = None, mapping: Mapping | None = None
 ) -> Callable:

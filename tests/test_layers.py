@@ -41,10 +41,10 @@ strategies.anchor strategies.velocity strategies.low_rank
 strategies.sync_sgd strategies.local_sgd strategies.easgd strategies.cocod_sgd
 strategies.slowmo strategies.overlap_local_sgd strategies.powersgd
 strategies
-pieces
+presence pieces
 model_state
 local
-state
+absence state
 round_parts
 round
 transform

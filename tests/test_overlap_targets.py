@@ -66,7 +66,7 @@ def placed(state, mesh):
     )
 
 
-def compiled_for(mesh, strategy, run):
+def compiled_for(mesh, strategy, run, *present):
     """Compiles a round on a mesh of eight devices that are not here."""
     m = mesh.shape["workers"]
 
@@ -78,7 +78,8 @@ def compiled_for(mesh, strategy, run):
         batches = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((m, *x.shape[1:]), x.dtype), BATCHES
         )
-        return run.lower(placed(jax.eval_shape(start), mesh), batches).compile()
+        state = placed(jax.eval_shape(start), mesh)
+        return run.lower(state, batches, *present).compile()
 
 
 @functools.cache
@@ -109,6 +110,16 @@ def test_the_librarys_round_sends_every_byte_while_all_steps_run(name):
     (mean,) = report.collectives
     assert (mean.bytes, mean.loops_between) == (PARAMETER_BYTES, 1)
     assert mean.flops_between == report.program_flops == FLOPS
+
+
+@pytest.mark.parametrize("name", [H100, V5E, V6E])
+def test_a_round_that_workers_may_miss_overlaps_as_well(name):
+    mesh, present = target(name), jax.ShapeDtypeStruct((8,), jnp.bool_)
+    run = make_round(TASK.loss, OPTIMIZER, OVERLAP, sync_period=TAU, mesh=mesh)
+    compiled = compiled_for(mesh, OVERLAP, run, present)
+    assert_overlapped(compiled)
+    (mean,) = overlap_report(compiled).collectives
+    assert (mean.bytes, mean.loops_between) == (PARAMETER_BYTES + 8, 1)
 
 
 @pytest.mark.parametrize("name", [H100, V6E])

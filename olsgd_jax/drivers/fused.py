@@ -5,11 +5,13 @@ from collections.abc import Callable
 import jax
 
 from olsgd_jax.local import WorkerState
-from olsgd_jax.types import Batch
+from olsgd_jax.presence import unless_all
+from olsgd_jax.state import check_present
+from olsgd_jax.types import Batch, Present
 
 
 def fused(
-    run: Callable[[WorkerState, Batch], tuple],
+    run: Callable[..., tuple],
     compiler_options: dict[str, str | bool | int],
 ) -> Callable:
     """Compiles a round of all workers into one program.
@@ -17,4 +19,14 @@ def fused(
     Donation lets the next state take the memory of the last, so a round needs one
     copy of the state; the state that was passed in is gone afterwards.
     """
-    return jax.jit(run, donate_argnums=0, compiler_options=compiler_options)
+    compiled = jax.jit(run, donate_argnums=0, compiler_options=compiler_options)
+
+    def overlap_round(
+        state: WorkerState, batches: Batch, present: Present | None = None
+    ):
+        check_present(present, state)
+        return compiled(state, batches, unless_all(present))
+
+    # As compiled functions have it, for those who read the program.
+    overlap_round.__dict__["lower"] = compiled.lower
+    return overlap_round

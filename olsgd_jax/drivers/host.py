@@ -14,9 +14,11 @@ from jax.sharding import Mesh
 from olsgd_jax.drivers.forms import flatten, unflatten
 from olsgd_jax.local import WorkerState
 from olsgd_jax.placement import batch_shardings, place, state_shardings
+from olsgd_jax.presence import unless_all
 from olsgd_jax.round import RoundRecord
 from olsgd_jax.round_parts import RoundParts
-from olsgd_jax.types import ArrayTree, Batch, Mapping, Mean
+from olsgd_jax.state import check_present
+from olsgd_jax.types import ArrayTree, Batch, Mapping, Mean, Present
 from olsgd_jax.workers import on_workers
 
 
@@ -26,7 +28,7 @@ def host(
     check: Callable[[WorkerState, Batch], None],
     mesh: Mesh | None,
     mapping: Mapping | None,
-) -> Callable[[WorkerState, Batch], tuple[WorkerState, RoundRecord]]:
+) -> Callable[..., tuple[WorkerState, RoundRecord]]:
     """Makes a round of a delayed strategy out of its parts.
 
     Args:
@@ -39,36 +41,48 @@ def host(
 
     # A program of nothing: what it checks, it checks when it is traced.
     checked = jax.jit(check)
-    steps_of_all = on_workers(parts.local_steps, mesh, mapping)
 
-    def mean_of_start(start: WorkerState) -> ArrayTree:
-        return mean(flatten(parts.models(start), mesh))
+    def worker_steps(start: WorkerState, batches: Batch, present: Present | None):
+        return parts.local_steps(start, batches, present=present)
 
-    def mix_worker(start: WorkerState, end: WorkerState, sent: ArrayTree):
-        return parts.mix(start, end, unflatten(sent, parts.models(start), mesh))
+    def mean_of_start(start: WorkerState, present: Present | None) -> ArrayTree:
+        return mean(flatten(parts.models(start, present), mesh))
 
+    def mix_worker(
+        start: WorkerState, end: WorkerState, sent: ArrayTree, present: Present | None
+    ):
+        models = unflatten(sent, parts.models(start, present), mesh)
+        return parts.mix(start, end, models, present)
+
+    steps_of_all = on_workers(worker_steps, mesh, mapping)
     mean_of_models = jax.jit(on_workers(mean_of_start, mesh, mapping))
     mix_all = on_workers(mix_worker, mesh, mapping)
 
     @jax.jit
-    def local_steps(start: WorkerState, batches: Batch):
+    def local_steps(start: WorkerState, batches: Batch, present: Present | None):
         batches = place(batches, batch_shardings(batches, mesh))
-        return steps_of_all(start, batches)[:2]
+        return steps_of_all(start, batches, present)[:2]
 
     # Nothing is donated: in place, a mix first copies what it overwrites.
     @jax.jit
-    def mix(start: WorkerState, end: WorkerState, sent: ArrayTree) -> WorkerState:
-        state = mix_all(start, end, sent)
+    def mix(
+        start: WorkerState, end: WorkerState, sent: ArrayTree, present: Present | None
+    ) -> WorkerState:
+        state = mix_all(start, end, sent, present)
         return place(state, state_shardings(state, mesh))
 
-    def overlap_round(state: WorkerState, batches: Batch):
+    def overlap_round(
+        state: WorkerState, batches: Batch, present: Present | None = None
+    ):
         checked(state, batches)
+        check_present(present, state)
+        present = unless_all(present)
         with ThreadPoolExecutor(1, thread_name_prefix="olsgd_jax-mean") as thread:
             pending = thread.submit(
-                lambda: jax.block_until_ready(mean_of_models(state))
+                lambda: jax.block_until_ready(mean_of_models(state, present))
             )
-            end, losses = jax.block_until_ready(local_steps(state, batches))
+            end, losses = jax.block_until_ready(local_steps(state, batches, present))
             models = pending.result()
-        return mix(state, end, models), RoundRecord(losses)
+        return mix(state, end, models, present), RoundRecord(losses)
 
     return overlap_round

@@ -17,7 +17,7 @@ from olsgd_jax.round import RoundRecord, make_worker_round
 from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.state import check_state
 from olsgd_jax.strategies.base import Strategy, check_delayed
-from olsgd_jax.types import Batch, Driver, Loss, Mapping, ModelStatePolicy
+from olsgd_jax.types import Batch, Driver, Loss, Mapping, ModelStatePolicy, Present
 from olsgd_jax.workers import on_workers, worker_mean
 
 
@@ -33,7 +33,7 @@ def make_round(
     stream: bool = False,
     driver: Driver | None = None,
     platform: Platform | None = None,
-) -> Callable[[WorkerState, Batch], tuple[WorkerState, RoundRecord]]:
+) -> Callable[..., tuple[WorkerState, RoundRecord]]:
     """Builds the compiled round of all workers.
 
     Args:
@@ -55,9 +55,12 @@ def make_round(
         mesh's devices, see `platform_of`.
 
     Returns:
-      overlap_round(state, batches) -> (state, record). State as `init_state` makes
-      it; it is donated, so use the one returned. Batches have leading axes (worker,
-      local step). Calls return before the round has ended; on several devices of one
+      overlap_round(state, batches, present=None) -> (state, record). State as
+      `init_state` makes it; it is donated, so use the one returned. Batches have
+      leading axes (worker, local step). `present`, one bool for every worker, says who
+      takes part in this round; by default all do. The mean is over those present; an
+      absent worker, which needs batches of the right shape, keeps what is its own (see
+      `absence`). Calls return before the round has ended; on several devices of one
       CPU, `jax.block_until_ready` now and then: with 32 rounds under way they can
       block each other for good.
 
@@ -72,6 +75,10 @@ def make_round(
     ...     state, record = overlap_round(state, batches)
     >>> state.params.tolist(), state.strategy_state.anchor.tolist()
     ([2.0, 3.25], [1.5, 1.5])
+    >>> present = jnp.array([True, False])
+    >>> state, record = overlap_round(state, batches, present=present)
+    >>> state.params.tolist(), state.strategy_state.anchor.tolist()
+    ([2.5, 3.25], [2.0, 2.0])
     """
     check_count("sync_period", sync_period)
     if stream:
@@ -108,10 +115,12 @@ def make_round(
     )
     all_workers = on_workers(worker_round, mesh, mapping)
 
-    def overlap_round(state: WorkerState, batches: Batch):
+    def overlap_round(
+        state: WorkerState, batches: Batch, present: Present | None = None
+    ):
         check(state, batches)  # while tracing: before compilation, and only then
         batches = place(batches, batch_shardings(batches, mesh))
-        state, record = all_workers(state, batches)
+        state, record = all_workers(state, batches, present)
         return place(state, state_shardings(state, mesh)), record
 
     return fused(overlap_round, platform.compiler_options)

@@ -5,7 +5,7 @@ import jax
 from olsgd_jax.types import Params
 
 
-def pull(params: Params, anchor: Params, pullback: float) -> Params:
+def pull(params: Params, anchor: Params, pullback: float | jax.Array) -> Params:
     """Moves a model the fraction `pullback` (α) of its way to the anchor (z).
 
     >>> pull(1.0, 3.0, pullback=0.5)

@@ -9,6 +9,10 @@ Over a round, worker i goes from its start xᵢ to its end yᵢ in τ local step
 
 A mean of the start shares no data with the local steps, so the two can overlap. A
 mean of the end has to wait for them.
+
+A round that some workers miss averages the starts, ends or gradients of those present
+in that same round. What a worker has for itself it keeps while it is absent; what is
+the same on all workers by the equations moves on absent ones too (see `absence`).
 """
 
 from collections.abc import Callable
@@ -62,6 +66,13 @@ class Strategy(NamedTuple):
     virtual: Callable[[Params, StrategyState], Params] = consensus
     # m, where the equations contain it; None where any number of workers will do.
     num_workers: int | None = None
+    # The mix of a round with p of m workers present, given p / m as `fraction` too;
+    # None where the mean of those present is all that the equations need.
+    mix_present: Callable[..., tuple[Params, StrategyState]] | None = None
+    # Fields of the state that every worker has for itself; all others are shared.
+    own: tuple[str, ...] = ()
+    # Of params and opt_state, what the equations make the same on all workers.
+    common: tuple[str, ...] = ()
 
 
 def check_delayed(demand: str, strategy: Strategy) -> None:

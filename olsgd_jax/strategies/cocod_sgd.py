@@ -5,6 +5,12 @@
 The mean is of the models that the round began with, so it crosses the network while
 the local steps run.
 
+Where only the workers in P are present in a round,
+
+    xᵢ ← mean of xⱼ over P + (yᵢ − xᵢ)      for i in P; else xᵢ stays
+
+with the starts of the round's own P, among them old ones of workers that return.
+
 Reference: S. Shen, L. Xu, J. Liu, X. Liang, Y. Cheng, "Faster Distributed Deep Net
 Training: Computation and Communication Decoupled Stochastic Gradient Descent", IJCAI
 2019, arXiv:1906.12043.

@@ -10,6 +10,13 @@ EAMSGD.
 
 The mix keeps Σᵢ xᵢ + z, so its virtual model is y = (m meanᵢ xᵢ + z) / (m + 1).
 
+Where only the p workers in P are present in a round, so many bands pull:
+
+    xᵢ ← yᵢ − a (yᵢ − z)                                   for i in P; else xᵢ stays
+    z  ← z + a Σᵢ (yᵢ − z) = z + p a (mean of yᵢ over P − z)     on every worker
+
+with the sum over P. Σᵢ xᵢ + z over all workers, present or not, is kept.
+
 Reference: S. Zhang, A. Choromanska, Y. LeCun, "Deep learning with Elastic Averaging
 SGD", NeurIPS 2015, arXiv:1412.6651.
 """
@@ -18,6 +25,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from olsgd_jax.checks import check_count, check_number
 from olsgd_jax.strategies.anchor import pull
@@ -66,6 +74,19 @@ def easgd(moving_rate: float, num_workers: int) -> Strategy:
         params = pull(end, state.anchor, moving_rate / num_workers)
         return params, EasgdState(pull(state.anchor, mean, moving_rate))
 
+    def mix_present(
+        start: Params,
+        end: Params,
+        mean: Params,
+        state: EasgdState,
+        fraction: Float[Array, ""],
+    ):
+        def move(z: jax.Array, y: jax.Array) -> jax.Array:
+            return pull(z, y, moving_rate * fraction.astype(z.dtype))
+
+        params, _ = mix(start, end, mean, state)
+        return params, EasgdState(jax.tree.map(move, state.anchor, mean))
+
     def virtual(mean: Params, state: EasgdState) -> Params:
         return pull(mean, state.anchor, 1 / (num_workers + 1))
 
@@ -76,4 +97,5 @@ def easgd(moving_rate: float, num_workers: int) -> Strategy:
         mix=mix,
         virtual=virtual,
         num_workers=num_workers,
+        mix_present=mix_present,
     )

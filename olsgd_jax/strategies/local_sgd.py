@@ -5,6 +5,13 @@
 Left open by the paper: a mix does not touch the local optimizer's own momentum,
 which stays with its worker.
 
+Where only the workers in P are present in a round,
+
+    xᵢ ← mean of yⱼ over P      for i in P; else xᵢ stays
+
+and a worker that returns starts from the model it left with. `slowmo(momentum=0)` lets
+it start from the last mean instead, as federated averaging does.
+
 Reference: S. Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019,
 arXiv:1805.09767.
 """

@@ -20,6 +20,15 @@ with z and v already moved by meanᵢ xᵢ. At β = 0 it is the y of the paper's
 
 Left open by the paper: a mix does not touch the local optimizer's own momentum.
 
+Where only the workers in P are present in a round,
+
+    v  ← β v + (mean of xᵢ over P − z),  z ← z + v      on every worker
+    xᵢ ← yᵢ − α (yᵢ − z)                                for i in P; else xᵢ stays
+
+and v and z stay where P is empty. The xᵢ are the starts of the round's own P: that of a
+worker which returns is the model it left with. It counts in the mean of its first round
+back, and the end of that round pulls it to z. Such mixing moves the virtual model too.
+
 Reference: J. Wang, H. Liang, G. Joshi, "Overlap Local-SGD: An Algorithmic
 Approach to Hide Communication Delays in Distributed SGD", ICASSP 2020,
 arXiv:2002.09539.

@@ -16,6 +16,10 @@ Left open by the paper: eᵢ is what worker i's own Qᵢ loses, as in its Algori
 published code subtracts P Qᵀ instead. Both errors have the same mean, and the models
 depend on that mean only. The rank is cut to the smaller side of a matrix.
 
+Where workers are absent from a round all means are over those present, and P, Q and the
+step are every worker's, as in synchronous SGD. An absent worker's eᵢ stays, to be sent
+when it returns.
+
 Reference: T. Vogels, S. P. Karimireddy, M. Jaggi, "PowerSGD: Practical Low-Rank
 Gradient Compression for Distributed Optimization", NeurIPS 2019, arXiv:1905.13727.
 """
@@ -84,7 +88,12 @@ def powersgd(rank: int, seed: int = 0) -> Strategy:
         return jax.tree.unflatten(structure, reduced), PowerSgdState(error, q)
 
     return Strategy(
-        name="powersgd", mean_of="nothing", init=init, reduce_grads=reduce_grads
+        name="powersgd",
+        mean_of="nothing",
+        init=init,
+        reduce_grads=reduce_grads,
+        own=("error",),
+        common=("params", "opt_state"),
     )
 
 

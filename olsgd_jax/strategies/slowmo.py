@@ -14,6 +14,13 @@ reset it, average it) this is the first.
 
 Gradients alone move the virtual model y = x − s β / (1 − β) v.
 
+Where only the workers in P are present in a round,
+
+    v  ← β v + (x − mean of yᵢ over P),  xᵢ ← x − s v      on every worker
+
+and both stay where P is empty. The equations know one x: it moves on absent workers as
+v does, and a worker that returns starts from it with its own optimizer state.
+
 Reference: J. Wang, V. Tantia, N. Ballas, M. Rabbat, "SlowMo: Improving
 Communication-Efficient Distributed SGD with Slow Momentum", ICLR 2020,
 arXiv:1910.00643.
@@ -95,4 +102,5 @@ def slowmo(
         mix=mix,
         reduce_grads=keep_grads if learning_rate is None else count_step,
         virtual=virtual,
+        common=("params",),
     )

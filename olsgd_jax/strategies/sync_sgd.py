@@ -3,6 +3,14 @@
     gᵢ ← meanⱼ gⱼ        at every local step
     xᵢ ← yᵢ              nothing is left to mix
 
+Where only the workers in P are present in a round,
+
+    gᵢ ← mean of gⱼ over P      on every worker, at every local step
+
+and nobody takes a step where P is empty. There is one model and one optimizer state:
+both move on absent workers too, as no mean of models would bring back one that stayed
+behind.
+
 Reference: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1
 Hour", 2017, arXiv:1706.02677, for the form with an all-reduce.
 """
@@ -29,4 +37,5 @@ def sync_sgd() -> Strategy:
         mean_of="nothing",
         init=lambda params: (),
         reduce_grads=reduce_grads,
+        common=("params", "opt_state"),
     )
