@@ -60,9 +60,10 @@ def make_round(
       leading axes (worker, local step). `present`, one bool for every worker, says who
       takes part in this round; by default all do. The mean is over those present; an
       absent worker, which needs batches of the right shape, keeps what is its own (see
-      `absence`). Calls return before the round has ended; on several devices of one
-      CPU, `jax.block_until_ready` now and then: with 32 rounds under way they can
-      block each other for good.
+      `absence`). A mask is looked at before the round starts: one made with NumPy is
+      there, for others the call waits. Calls return before the round has ended; on
+      several devices of one CPU, `jax.block_until_ready` now and then: with 32 rounds
+      under way they can block each other for good.
 
     >>> import jax.numpy as jnp, optax
     >>> from olsgd_jax import init_state, make_round, overlap_local_sgd, plain_loss
