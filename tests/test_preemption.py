@@ -86,7 +86,7 @@ def test_a_second_sigint_ends_the_process_at_once():
 
 # One is five times as fast as another, and they do not wait for each other.
 COUNTING = """
-import jax, time
+import time
 from olsgd_jax import Preemption, join, meet
 process, num_calls = join(), 1
 meet()
