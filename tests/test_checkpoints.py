@@ -153,6 +153,15 @@ def test_no_more_are_kept_when_a_run_goes_on(best_first):
     assert kept_after_going_on(best_first) == {"1", "5", "6"}
 
 
+def test_checkpoints_are_deleted_while_a_run_goes_on(tmp_path):
+    with Checkpoints(tmp_path, keep=1) as checkpoints:
+        for number in range(1, 6):
+            checkpoints.save(number, jnp.ones(2), score=number)
+        assert checkpoints.numbers() == [5]
+        # The last that was moved goes with the next that is written.
+        assert [path.name for path in (tmp_path / "going").iterdir()] == ["4"]
+
+
 def test_what_a_killed_process_was_deleting_is_gone(best_first, monkeypatch):
     # It dies with two checkpoints moved away, and with one of them half deleted.
     monkeypatch.setattr(directory_module, "delete_going", lambda directory: None)
@@ -162,8 +171,8 @@ def test_what_a_killed_process_was_deleting_is_gone(best_first, monkeypatch):
     shutil.rmtree(best_first / "going" / "3" / "tree")
     monkeypatch.undo()
     with Checkpoints(best_first, keep=2) as checkpoints:
+        assert {path.name for path in best_first.iterdir()} == {"1", "5", "6"}
         assert checkpoints.restore(jnp.ones(2)).number == 6
-    assert {path.name for path in best_first.iterdir()} == {"1", "5", "6"}
 
 
 @pytest.mark.parametrize("name", ["about", "tree", "commit_success.txt", "*"])
