@@ -100,7 +100,7 @@ def _compile(
     )
     state, batches = arguments(workload, mesh, strategy, setting.sync_period)
     lowered = cast(Wrapped, run).lower(state, batches)
-    # Of the processor, not of the clock: other work beside it changes nothing.
+    # Of the processor, not of the clock: other work beside it changes them little.
     began = time.process_time()
     compiled = lowered.compile()
     seconds = time.process_time() - began
