@@ -23,15 +23,17 @@ _LANES = "lanes"  # along which the workers of one place differ
 
 
 def worker_mean(
-    tree: ArrayTree, axis_name: Hashable = WORKERS, until: ArrayTree = None
+    tree: ArrayTree,
+    axis_name: Hashable = WORKERS,
+    hold: Callable[[ArrayTree], ArrayTree] | None = None,
 ) -> ArrayTree:
     """Averages a tree over all workers; the library's only collective.
 
     Args:
       tree: this worker's arrays.
       axis_name: the mapped axis, or axes, along which the workers lie.
-      until: what has to be there before anybody looks at the mean. The arrays are then
-        sent as they are, and their sum is divided afterwards.
+      hold: gives the sum of the arrays back, but not before something else is there
+        (see `drivers.forms`). They are then sent as they are, and divided behind it.
 
     Returns:
       The mean, the same on every worker.
@@ -49,14 +51,12 @@ def worker_mean(
     def divide(tree: ArrayTree) -> ArrayTree:
         return jax.tree.map(lambda x: x / size, tree)
 
-    if until is None:
-        # Divided first: a division after the sum would be fused with the mean's use,
-        # and on CPUs its last bits would depend on what that is.
-        mean = lax.psum(divide(tree), axis_name)
-    else:
-        # Quotients to send would need memory of their own for as long as they travel.
-        total, _ = lax.optimization_barrier((lax.psum(tree, axis_name), until))
-        mean = divide(total)
+    # Divided first: a division after the sum would be fused with the mean's use, and on
+    # CPUs its last bits would depend on what that is. Where the mean has to wait, the
+    # quotients would need memory of their own for as long as they travel.
+    mean = lax.psum(divide(tree) if hold is None else tree, axis_name)
+    if hold is not None:
+        mean = divide(hold(mean))
     # A checked shard_map types a mean as one value for all workers. As one of two
     # values to choose from it becomes each worker's own copy again, as the branches
     # of a cond and the carry of a scan want it. The compiler drops the choice.

@@ -73,6 +73,16 @@ def test_the_flat_form_sends_one_vector_for_every_dtype():
     assert sorted(eqn.invars[0].aval.size for eqn in sent) == [8, 10]
 
 
+def test_nobody_gets_the_held_mean_or_the_steps_before_both_are_there():
+    jaxpr = round_jaxpr(held_form)
+    [barrier] = [e for e in jaxpr.eqns if "barrier" in e.primitive.name]
+    [scan] = [e for e in jaxpr.eqns if "scan" in e.primitive.name]
+    sums = [e for e in jaxpr.eqns if e.primitive.name == "psum"]
+    for made in (scan, *sums):
+        users = [e for e in jaxpr.eqns if any(x in e.invars for x in made.outvars)]
+        assert users == [barrier]
+
+
 def test_the_held_form_sends_the_models_themselves():
     jaxpr = round_jaxpr(held_form)
     sent = [x for e in jaxpr.eqns if e.primitive.name == "psum" for x in e.invars]

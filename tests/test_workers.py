@@ -22,12 +22,12 @@ def test_the_mean_is_the_mean_on_every_worker(mapping, m):
         np.testing.assert_allclose(mean[name], expected, atol=1e-12)
 
 
-def test_a_mean_that_waits_is_the_same_mean():
+def test_what_holds_the_sum_gets_it_before_it_is_divided():
     def both(x):
-        return worker_mean(x), worker_mean(x, until=jnp.sin(x))
+        return worker_mean(x), worker_mean(x, hold=lambda total: total + 3)
 
-    mean, waited = on_workers(both, worker_mesh(3))(jnp.arange(3.0) ** 2)
-    np.testing.assert_allclose(waited, mean, rtol=1e-15)
+    mean, held = on_workers(both, worker_mesh(3))(jnp.arange(3.0) ** 2)
+    np.testing.assert_allclose(held, mean + 1, rtol=1e-15)
 
 
 @pytest.mark.parametrize("places", [1, 2, 3])

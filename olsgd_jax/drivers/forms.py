@@ -29,7 +29,14 @@ from olsgd_jax.types import ArrayTree, Mean
 def held_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
     """Averages the models as they are: a collective for every array, and no copy."""
     done = steps()
-    return mean(models, until=done), done
+
+    def until_done(total: ArrayTree) -> ArrayTree:
+        nonlocal done
+        total, done = lax.optimization_barrier((total, done))
+        return total
+
+    held = mean(models, hold=until_done)
+    return held, done
 
 
 def flat_form(mesh: Mesh | None = None) -> Form:
