@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import jax
+
 from experiments.hosts import bits_per_second
-from experiments.network_work import Work, strategy_of
+from experiments.network_work import Work, sent_trees, strategy_of
 from experiments.reporting.network_numbers import numbers_of
 from experiments.reporting.network_records import Record, groups, name_of, unique
 from experiments.reporting.sections import Section, Table
@@ -16,10 +18,10 @@ CLOSE = 0.1  # a model is right within so much of what was measured
 HEADS = ("Strategy", "Measured as", "Points", "Within 10%", "Model over measured")
 MEANING = (
     "The time of a round, from `olsgd_jax.delay` and as it was measured. On a network "
-    "the model knows the rate of the links, the bytes of the models, the time of a "
-    "mean of one number, and that of a round without communication; of stragglers it "
-    "knows what slows them down, and a step and a mean alone. Last column: least, "
-    "median and largest."
+    "the model knows the rate of the links, the bytes that are sent and in how many "
+    "arrays, each of which takes the time of a mean of one number besides, and the "
+    "time of a round without communication; of stragglers it knows what slows them "
+    "down, and a step and a mean alone. Last column: least, median and largest."
 )
 
 
@@ -60,19 +62,22 @@ def network_point(record: Record) -> Point:
     """Models one case of `network`."""
     numbers = numbers_of(record["samples"])
     sync_period, num_hosts = record["sync_period"], record["num_hosts"]
-    strategy, stream = strategy_of(Work(record["strategy"], sync_period), num_hosts)
+    work = Work(record["strategy"], sync_period, record["width"], record["depth"])
+    strategy, stream = strategy_of(work, num_hosts)
     if stream:
         # Streamed rounds are one program, inside of which a CPU overlaps nothing: they
         # take their time as if they averaged at every step.
         strategy = sync_sgd()
-    messages = 2 * (num_hosts - 1)
+    means = sync_period if strategy.mean_of == "nothing" else 1
+    arrays = len(jax.tree.leaves(sent_trees(work, num_hosts))) / means
+    messages = 2 * (num_hosts - 1)  # of a ring
     setting = Setting(
         strategy,
         sync_period,
         record["payload_bytes"],
         num_hosts,
         Constant(numbers.steps / sync_period),
-        Ring(bits_per_second(record["rate"]) / 8, numbers.one / messages),
+        Ring(bits_per_second(record["rate"]) / 8, arrays * numbers.one / messages),
     )
     modelled = round_time(setting).seconds
     return Point(record["strategy"], "network", numbers.round, modelled)
