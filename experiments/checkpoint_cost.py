@@ -1,8 +1,10 @@
 """Question: what does a checkpoint every 10 rounds cost?
 
 Run:     python -m experiments.checkpoint_cost
-Cost:    (not measured yet)
-Answer:  (not measured yet)
+Cost:    2 minutes (2 CPU cores)
+Answer:  5.0 % (quartiles 2.0 to 9.4 %) of the preset `cpu`, whose rounds take 271 ms:
+         they stand still for 19 ms, and 113 ms are the background's work on cores that
+         have nothing to spare. Rounds of 1 ms become five times as long: save rarely.
 
 Blocks of 10 rounds take turns within one run: one begins with a checkpoint and ends
 when that is written, since the next would wait for it; the other has none. The cost is
