@@ -1,6 +1,6 @@
 """Question: what do these runs show, side by side?
 
-Run:     python -m experiments.report results/cpu --out results/cpu/report.html
+Run:     python -m experiments.report results --out results/report.html
 Cost:    half a minute for 72 runs (2 CPU cores)
 Answer:  one page that needs nothing but a browser; beside it the same tables as
          Markdown, and every figure as .svg and .png. What the runs have of the paper's
