@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 import warnings
 
 import jax
@@ -196,6 +197,10 @@ def test_nothing_is_left_running(tmp_path):
     before = threading.active_count()
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, jnp.ones(2))
+    # Threads of a loop of asyncio's end a moment after it.
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert threading.active_count() == before
 
 
