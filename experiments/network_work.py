@@ -72,7 +72,7 @@ def worker_round(work: Work, mean: Mean, mesh: Mesh, loss: Loss = loss) -> Calla
     """Makes one worker's round, as `make_round` does, but with any mean."""
     strategy, stream = strategy_of(work, mesh.size)
     platform = platform_of(mesh)
-    form = fragments_form(work.sync_period, mesh) if stream else platform.form
+    form = fragments_form(mesh) if stream else platform.form
     return make_worker_round(
         loss, OPTIMIZER, strategy, mean=mean, form=form, gradient=platform.gradient
     )

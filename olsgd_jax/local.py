@@ -15,7 +15,6 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from olsgd_jax.pieces import send_piece
 from olsgd_jax.presence import mean_of_present
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import (
@@ -58,6 +57,8 @@ class Steps(NamedTuple):
 
 
 LocalSteps = Callable[..., Steps]
+Carry = Callable[..., tuple[ArrayTree, ArrayTree]]
+"""pieces, k, beside -> the pieces after step k, and `beside`, what that step gives."""
 Gradient = Callable[..., Callable]
 """loss, has_aux -> its value and gradient, like `jax.value_and_grad`."""
 
@@ -80,10 +81,9 @@ def make_local_steps(
 
     Returns:
       A function of a worker's state and batches (leading axis: step). It also takes
-      `pieces`, a tree whose leading axis is the step, and puts what `send` makes of
-      piece k in its place beside step k, with which it shares no data; and `present`:
-      gradients are averaged over the workers that are. An absent one goes through
-      steps that will not count.
+      `pieces`, of what is sent, and `carry`, which takes them further beside every
+      step, with which it shares no data; and `present`: gradients are averaged over
+      the workers that are. An absent one goes through steps that will not count.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     value_and_grads = gradient(loss, has_aux=True)
@@ -92,14 +92,14 @@ def make_local_steps(
         state: WorkerState,
         batches: Batch,
         pieces: ArrayTree = (),
-        send: Mean = mean,
+        carry: Carry | None = None,
         present: Present | None = None,
     ) -> Steps:
         mean_grads = mean_of_present(mean, present)
         round_key = jax.random.fold_in(state.key, state.round)
 
-        def local_step(carry: tuple[WorkerState, ArrayTree], inputs: tuple):
-            state, pieces = carry
+        def local_step(before: tuple[WorkerState, ArrayTree], inputs: tuple):
+            state, pieces = before
             step, batch = inputs
             key = jax.random.fold_in(round_key, step)
             (value, model_state), grads = value_and_grads(
@@ -118,8 +118,8 @@ def make_local_steps(
                 opt_state=opt_state,
                 strategy_state=strategy_state,
             )
-            if pieces:
-                pieces, state = send_piece(pieces, step, send, beside=state)
+            if carry is not None:
+                pieces, state = carry(pieces, step, beside=state)
             return (state, pieces), value
 
         sync_period = jax.tree.leaves(batches)[0].shape[0]

@@ -64,20 +64,20 @@ def join(pieces: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
 
 
 def send_piece(
-    pieces: ArrayTree, k: Int[Array, ""], send: Mean, beside: ArrayTree
+    pieces: ArrayTree, k: Int[Array, ""], beside: ArrayTree, send: Mean
 ) -> tuple[ArrayTree, ArrayTree]:
     """Puts what `send` makes of piece k in its place, beside a computation.
 
     Args:
       pieces: as `cut` makes them.
       k: which of them.
-      send: averages a tree over workers.
       beside: what the computation gives; nobody gets the piece before that is there.
+      send: averages a tree over workers.
 
     Returns:
       The pieces, and `beside`.
 
-    >>> pieces, _ = send_piece(jnp.arange(3), jnp.array(1), lambda x: 10 * x, ())
+    >>> pieces, _ = send_piece(jnp.arange(3), jnp.array(1), (), send=lambda x: 10 * x)
     >>> pieces.tolist()
     [0, 10, 2]
     """

@@ -15,7 +15,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float
 
-from olsgd_jax.local import Gradient, Steps, WorkerState
+from olsgd_jax.local import Carry, Gradient, Steps, WorkerState
 from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import ArrayTree, Batch, Loss, Mean, ModelStatePolicy, Present
@@ -39,12 +39,15 @@ WorkerRound = Callable[..., tuple[WorkerState, RoundRecord]]
 """state, batches, and present or nothing -> the next state, and the record."""
 
 
-Form = Callable[[Mean, ArrayTree, Callable[..., Steps]], tuple[ArrayTree, Steps]]
-"""mean, models, steps -> the models' mean, and the steps that ran beside it."""
+Form = Callable[[Mean, ArrayTree, Callable[..., Steps], int], tuple[ArrayTree, Steps]]
+"""mean, models, steps and their number -> the mean, and the steps beside it."""
 
 
-def tree_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
+def tree_form(
+    mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+):
     """Averages the models as they are: a collective for every array."""
+    del num_steps
     # The barrier says that nobody needs the mean before the steps have ended.
     return lax.optimization_barrier((mean(models), steps()))
 
@@ -99,16 +102,16 @@ def make_worker_round(
     def worker_round(
         start: WorkerState, batches: Batch, present: Present | None = None
     ):
-        def local_steps(*args: ArrayTree, **kwargs: Mean) -> Steps:
+        def local_steps(pieces: ArrayTree = (), carry: Carry | None = None) -> Steps:
             with jax.named_scope("local_steps"):
-                return parts.local_steps(
-                    start, batches, *args, present=present, **kwargs
-                )
+                return parts.local_steps(start, batches, pieces, carry, present)
 
         match strategy.mean_of:
             case "start":
                 # The two share no data, so they can run at the same time.
-                sent, steps = form(mean, parts.models(start, present), local_steps)
+                models = parts.models(start, present)
+                num_steps = jax.tree.leaves(batches)[0].shape[0]
+                sent, steps = form(mean, models, local_steps, num_steps)
             case "end" | "nothing":
                 steps = local_steps()
                 sent = mean(parts.models(steps.end, present))

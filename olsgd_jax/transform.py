@@ -127,7 +127,7 @@ def distribute(
             lambda: (state.start, state.pieces),
         )
         if stream:
-            pieces, updates = send_piece(pieces, state.step, mean, beside=updates)
+            pieces, updates = send_piece(pieces, state.step, updates, send=mean)
         step = (state.step + 1) % sync_period
 
         def mix(updates: Grads, state: StrategyState) -> tuple[Grads, StrategyState]:

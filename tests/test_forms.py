@@ -26,7 +26,7 @@ from tests import helpers
 
 TAU, OPTIMIZER = 3, optax.sgd(0.1, momentum=0.9)
 STRATEGIES = [overlap_local_sgd(0.6, 0.7), cocod_sgd()]
-FORMS = {"held": held_form, "flat": flat_form(), "fragments": fragments_form(TAU)}
+FORMS = {"held": held_form, "flat": flat_form(), "fragments": fragments_form()}
 # Odd sizes, that no sync period divides, and two dtypes.
 PARAMS = {
     "w": jnp.arange(7.0),

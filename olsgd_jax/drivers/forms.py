@@ -4,15 +4,18 @@
     held         the same, of the models themselves: their sum is divided at the end
     flat         one collective of one vector, before the steps
     fragments    with every local step, one collective of a piece of the vector
+    exchange     with every two local steps, two exchanges of a piece (see `exchange`)
 
 All give the same mean, and a barrier holds its use back until the steps, or the step,
 have ended. A compiler that starts collectives early but runs few of them at a time
 overlaps `flat` and not `tree`; one that joins collectives by itself overlaps `held`,
 without the memory for anything but the mean; `fragments` need the memory of one vector,
-where `flat` may need that of two.
+where `flat` may need that of two; devices that cannot add up while they send need
+`exchange`.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 from jax import lax
@@ -20,14 +23,17 @@ from jax.sharding import Mesh, PartitionSpec
 
 from olsgd_jax.local import Steps
 from olsgd_jax.mesh import FSDP
-from olsgd_jax.pieces import cut, from_vectors, join, to_vectors
+from olsgd_jax.pieces import cut, from_vectors, join, send_piece, to_vectors
 from olsgd_jax.placement import on_parts, part_specs
 from olsgd_jax.round import Form
 from olsgd_jax.types import ArrayTree, Mean
 
 
-def held_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
+def held_form(
+    mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+):
     """Averages the models as they are: a collective for every array, and no copy."""
+    del num_steps
     done = steps()
 
     def until_done(total: ArrayTree) -> ArrayTree:
@@ -42,7 +48,10 @@ def held_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
 def flat_form(mesh: Mesh | None = None) -> Form:
     """Averages the models as one vector."""
 
-    def form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
+    def form(
+        mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+    ):
+        del num_steps
         sent, done = mean(flatten(models, mesh)), steps()
         # Without it the compiler may cut the mean up before the steps, and wait for it.
         sent, done = lax.optimization_barrier((sent, done))
@@ -66,14 +75,16 @@ def unflatten(
     return undo(vectors, like)
 
 
-def fragments_form(sync_period: int, mesh: Mesh | None = None) -> Form:
-    """Averages one of `sync_period` pieces of the models beside every local step."""
+def fragments_form(mesh: Mesh | None = None) -> Form:
+    """Averages one of τ pieces of the models beside every local step."""
 
-    def form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
+    def form(
+        mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+    ):
         specs, spec = part_specs(models, mesh), PartitionSpec(None, FSDP)
-        to_pieces = on_parts(lambda x: cut(x, sync_period), mesh, (specs,), spec)
+        to_pieces = on_parts(lambda x: cut(x, num_steps), mesh, (specs,), spec)
         from_pieces = on_parts(join, mesh, (spec, specs), specs)
-        done = steps(to_pieces(models), send=mean)
+        done = steps(to_pieces(models), carry=partial(send_piece, send=mean))
         return from_pieces(done.sent, models), done
 
     return form

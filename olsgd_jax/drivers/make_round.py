@@ -50,7 +50,7 @@ def make_round(
         at the round's start; for delayed strategies. The numbers stay the same.
       driver: "fused" for one program, "host" for programs that a second thread
         overlaps. By default "host" for delayed strategies on CPUs of several
-        processes, else "fused".
+        processes unless they are streamed, else "fused".
       platform: how the round is compiled; by default so that it overlaps on the
         mesh's devices, see `platform_of`.
 
@@ -84,7 +84,8 @@ def make_round(
     check_count("sync_period", sync_period)
     if stream:
         check_delayed("stream must be False", strategy)
-    driver = driver or default_driver(mesh, strategy)
+    # A streamed round is one program, whatever its platform makes of it.
+    driver = driver or ("fused" if stream else default_driver(mesh, strategy))
     check_choice("driver", driver, get_args(Driver))
     platform = platform or platform_of(mesh)
 
@@ -105,13 +106,13 @@ def make_round(
         )
         return host(parts, worker_mean, check, mesh, mapping)
 
-    form = fragments_form(sync_period, mesh) if stream else platform.form
+    streamed = platform.streamed or fragments_form(mesh)
     worker_round = make_worker_round(
         loss,
         optimizer,
         strategy,
         model_state_policy,
-        form=form,
+        form=streamed if stream else platform.form,
         gradient=platform.gradient,
     )
     all_workers = on_workers(worker_round, mesh, mapping)

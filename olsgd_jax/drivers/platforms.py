@@ -6,8 +6,10 @@ options here are those for which the scheduled program shows the overlap.
     CPU                nothing overlaps inside of one program; convolutions inside of a
                        loop are slow unless they are channels-last
     GPU                one collective may run beside a loop: the mean is one vector
-    TPU v5e            one collective of one array is fused into the loop, if asked to:
-                       the mean is one vector
+    TPU v5e            no sum is made beside computation but by the computation itself,
+                       which then compiles for long; but arrays can be exchanged: the
+                       mean is made of exchanges, or else one vector that is fused into
+                       the loop
     other TPUs         the sparse cores carry a collective of many arrays beside a
                        loop, if asked to
 """
@@ -18,7 +20,8 @@ import jax
 from jax.sharding import Mesh
 
 from olsgd_jax.drivers.convolutions import channels_last_gradient
-from olsgd_jax.drivers.forms import flat_form, held_form
+from olsgd_jax.drivers.exchange import exchange_form
+from olsgd_jax.drivers.forms import flat_form, fragments_form, held_form
 from olsgd_jax.local import Gradient
 from olsgd_jax.mesh import worker_devices
 from olsgd_jax.round import Form, tree_form
@@ -30,6 +33,7 @@ SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}
 # A loop counts with the collectives inside of it, which the devices of a worker need at
 # every step: beside them and the mean there has to be room for more.
 MANY_COLLECTIVES = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4096}
+EXCHANGE = {"xla_tpu_enable_async_all_to_all": "true"}
 FUSE_INTO_LOOPS = {
     "xla_enable_async_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion": "true",
@@ -53,6 +57,7 @@ class Platform(NamedTuple):
     form: Form  # of a delayed mean, under the fused driver
     compiler_options: dict[str, str | bool | int]  # of the fused driver
     gradient: Gradient = jax.value_and_grad  # of the loss
+    streamed: Form | None = None  # of a streamed mean; None: fragments
 
 
 def platform_of(mesh: Mesh | None) -> Platform:
@@ -73,7 +78,11 @@ def platform_of(mesh: Mesh | None) -> Platform:
         several = {} if worker_devices(mesh) == 1 else MANY_COLLECTIVES
         return Platform(flat_form(mesh), {**SCHEDULE_FOR_OVERLAP, **several})
     if device.device_kind == "TPU v5 lite":
-        return Platform(flat_form(mesh), {**FUSE_INTO_LOOPS})
+        return Platform(
+            exchange_form(flat_form(mesh), mesh),
+            {**EXCHANGE, **FUSE_INTO_LOOPS},
+            streamed=exchange_form(fragments_form(mesh), mesh),
+        )
     return Platform(held_form, {**SPARSE_CORES})
 
 

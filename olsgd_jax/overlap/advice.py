@@ -1,6 +1,7 @@
 """What makes exposed communication overlap, by platform."""
 
 from olsgd_jax.drivers.platforms import (
+    EXCHANGE,
     FUSE_INTO_LOOPS,
     MANY_COLLECTIVES,
     SCHEDULE_FOR_OVERLAP,
@@ -23,7 +24,7 @@ _BARRIER = (
     "tell the compiler that nobody needs the mean before the local steps have ended: "
     "mean, end = lax.optimization_barrier((mean, end)), of one flat vector"
 )
-_V5E = f"compile with compiler_options={FUSE_INTO_LOOPS}"
+_V5E = f"compile with compiler_options={EXCHANGE | FUSE_INTO_LOOPS}"
 _TPU = f"compile with compiler_options={SPARSE_CORES}"
 _CPU = (
     "on a CPU nothing overlaps inside one program; run the mean as a program of its "

@@ -71,9 +71,11 @@ def measure(setting: Setting, compare: bool = False) -> dict:
     return result
 
 
-def _removed_form(mean: Mean, models: ArrayTree, steps: Callable[..., Steps]):
+def _removed_form(
+    mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+):
     """Sends nothing: a worker takes its own models for the mean."""
-    del mean
+    del mean, num_steps
     return models, steps()
 
 

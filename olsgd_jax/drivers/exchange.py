@@ -1,0 +1,81 @@
+"""A mean in two exchanges, for devices that can send by themselves, but not add up.
+
+    step 2 p        worker i hands part j of piece p to worker j, which adds up what it
+                    gets: partⱼ of the mean is the sum of all parts j, each divided by m
+    step 2 p + 1    worker j hands its part of the mean to everyone
+
+So every local step has one exchange of a whole piece beside it, and a worker sends as
+much as in a ring of all-reduce: 2 (m − 1) / m of its models in a round.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Int
+
+from olsgd_jax.local import Steps
+from olsgd_jax.mesh import FSDP
+from olsgd_jax.pieces import cut, join
+from olsgd_jax.placement import on_parts, part_specs
+from olsgd_jax.round import Form
+from olsgd_jax.types import ArrayTree, Mean
+from olsgd_jax.workers import WORKERS, worker_count
+
+
+def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
+    """Averages one of τ / 2 pieces of the models beside every two local steps.
+
+    Args:
+      otherwise: the form where τ is odd, or where places have several workers.
+      mesh: where the workers are.
+    """
+
+    def form(
+        mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+    ):
+        places = lax.axis_size(WORKERS)
+        if num_steps % 2 or places < worker_count():
+            return otherwise(mean, models, steps, num_steps)
+        num_parts = num_steps // 2 * places
+        specs, spec = part_specs(models, mesh), PartitionSpec(None, FSDP)
+        to_parts = on_parts(lambda x: cut(x, num_parts), mesh, (specs,), spec)
+        from_parts = on_parts(join, mesh, (spec, specs), specs)
+        parts = to_parts(models)
+        pieces = jax.tree.map(lambda x: x.reshape(-1, places, *x.shape[1:]), parts)
+        done = steps(pieces, carry=exchange_piece)
+        averaged = jax.tree.map(lambda x, y: x.reshape(y.shape), done.sent, parts)
+        return from_parts(averaged, models), done
+
+    return form
+
+
+def exchange_piece(
+    pieces: ArrayTree, k: Int[Array, ""], beside: ArrayTree
+) -> tuple[ArrayTree, ArrayTree]:
+    """Carries piece k // 2 half of its way, beside a computation.
+
+    Args:
+      pieces: with leading axes (piece, worker whose part it is).
+      k: the local step.
+      beside: what the computation gives; nobody gets the piece before that is there.
+
+    Returns:
+      The pieces, and `beside`.
+    """
+
+    def exchange(x: jax.Array) -> jax.Array:
+        return lax.all_to_all(x, WORKERS, split_axis=0, concat_axis=0, tiled=True)
+
+    def arrived(x: jax.Array) -> jax.Array:
+        # Divided first, as in `worker_mean`.
+        part = jnp.sum(x / x.shape[0], axis=0, keepdims=True)
+        return jnp.where(k % 2 == 0, jnp.broadcast_to(part, x.shape), x)
+
+    sent = jax.tree.map(lambda x: exchange(x[k // 2]), pieces)
+    sent, beside = lax.optimization_barrier((sent, beside))
+    # What is sent next lies where it came from: no other memory is needed for it.
+    put = jax.tree.map(lambda x, new: x.at[k // 2].set(arrived(new)), pieces, sent)
+    return put, beside
