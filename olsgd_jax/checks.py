@@ -1,14 +1,8 @@
-"""Checks of what users pass in: each either returns or says what to do instead.
+"""Checks of what users pass in: each either returns or says what to do instead."""
 
-All of them look at kinds, shapes and structures only, so they run before anything
-is compiled, and cost nothing after that.
-"""
+import difflib
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-
-from olsgd_jax.types import ArrayTree, Params
 
 
 def check_number(name: str, value: object, low: float, high: float, ends: str) -> None:
@@ -21,8 +15,11 @@ def check_number(name: str, value: object, low: float, high: float, ends: str) -
       high: upper end.
       ends: brackets of the interval, as in "[]" or "[)".
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+    kinds = int, float, np.integer, np.floating
+    if isinstance(value, bool) or not isinstance(value, kinds):
         raise TypeError(f"{name} must be a number, got {value!r}")
+    if isinstance(value, int) and abs(value) >= 2**1023:  # as a float it is infinite
+        value = float("inf") if value > 0 else float("-inf")
     above = value >= low if ends[0] == "[" else value > low
     below = value <= high if ends[1] == "]" else value < high
     if not (above and below):
@@ -31,104 +28,27 @@ def check_number(name: str, value: object, low: float, high: float, ends: str) -
 
 
 def check_count(name: str, value: object) -> None:
-    """Raises unless `value` is a whole number of at least 1."""
+    """Raises unless `value` is a whole number of at least 1, of 31 bits."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
+    if value >= 2**31:  # sizes of arrays and counts of steps have no more
+        raise ValueError(f"{name} must be below 2**31, got {value:.4g}")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raises unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    """Raises unless `value` is one of `choices`, and says which of them is near."""
+    if isinstance(value, str) and value in choices:
+        return
+    near = difflib.get_close_matches(str(value), choices, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{hint}")
 
 
-def check_params(params: Params) -> None:
-    """Raises unless `params` is a tree of at least one floating-point array."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    if not leaves:
-        raise ValueError(
-            "params must have at least one array, got an empty tree; "
-            "pass the params that your model's init returns"
-        )
-    for path, leaf in leaves:
-        dtype = getattr(leaf, "dtype", None)
-        if dtype is None:
-            raise TypeError(
-                f"params must be arrays, got {type(leaf).__name__} at "
-                f"{_where(path)}; wrap it in jnp.asarray"
-            )
-        if not jnp.issubdtype(dtype, jnp.floating):
-            raise TypeError(
-                f"params must be floating point, got {dtype} at {_where(path)}; "
-                "keep what is not trained in model_state"
-            )
-
-
-def check_like(name: str, tree: ArrayTree, expected: ArrayTree, hint: str) -> None:
-    """Raises unless `tree` has the structure, shapes and dtypes of `expected`."""
-    wanted, got = _outline(expected), _outline(tree)
-    for path in sorted(wanted.keys() | got.keys()):
-        if wanted.get(path) != got.get(path):
-            raise ValueError(
-                f"{name} must have {wanted.get(path, 'nothing')} at {path}, "
-                f"got {got.get(path, 'nothing')}; {hint}"
-            )
-    if jax.tree.structure(tree) != jax.tree.structure(expected):
-        raise ValueError(
-            f"{name} must have the structure {jax.tree.structure(expected)}, "
-            f"got {jax.tree.structure(tree)}; {hint}"
-        )
-
-
-def check_leading_axes(name: str, tree: ArrayTree, axes: dict[str, int]) -> None:
-    """Raises unless the first axes of every array in `tree` have the given sizes.
-
-    Args:
-      name: the argument's name, for the message.
-      tree: what was passed.
-      axes: size by name of axis, in order, as in {"num_workers": 4}.
-    """
-    wanted = tuple(axes.values())
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    if not leaves:
-        raise ValueError(f"{name} must have at least one array, got an empty tree")
-    for path, leaf in leaves:
-        shape = tuple(np.shape(leaf))
-        if shape[: len(wanted)] != wanted:
-            named = ", ".join(f"{axis} {size}" for axis, size in axes.items())
-            raise ValueError(
-                f"{name} must have leading axes ({named}), "
-                f"got shape {shape} at {_where(path)}"
-            )
-
-
-def check_divisible(name: str, tree: ArrayTree, axis: int, by: int) -> None:
-    """Raises unless the devices of a worker can share an axis of every array.
-
-    Args:
-      name: the argument's name, for the message.
-      tree: what was passed; arrays without the axis are whole on every device.
-      axis: which axis is shared.
-      by: how many devices share it.
-    """
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        shape = tuple(np.shape(leaf))
-        if len(shape) > axis and shape[axis] % by:
-            raise ValueError(
-                f"{name} must have a batch size that the {by} devices of a worker "
-                f"divide, got shape {shape} at {_where(path)}"
-            )
-
-
-def _where(path: tuple) -> str:
-    return jax.tree_util.keystr(path) or "the top"
-
-
-def _outline(tree: ArrayTree) -> dict[str, str]:
-    """Describes every array of a tree by its place, as in {"['w']": "float32[3]"}."""
-    return {
-        _where(path): f"{leaf.dtype}{list(leaf.shape)}"
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
+def check_seed(name: str, value: object) -> None:
+    """Raises unless `value` is a whole number of 32 bits."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if not 0 <= value < 2**32:  # JAX drops higher bits without a word
+        raise ValueError(f"{name} must be in [0, 2**32), got {value:.10g}")

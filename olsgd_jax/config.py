@@ -1,11 +1,12 @@
 """Config: every option of a training run, once, with its meaning and its default."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
-from typing import Annotated, get_args
+from typing import Annotated
 
-from olsgd_jax.checks import check_choice, check_count, check_number
+import numpy as np
+
+from olsgd_jax.config_checks import check_options
 from olsgd_jax.types import Dtype, EvaluatedModel, Mapping, ModelStatePolicy
 
 STRATEGY_ARGS: dict[str, dict[str, float]] = {
@@ -87,60 +88,22 @@ class Config:
 
     def __post_init__(self) -> None:
         """Raises unless every option can be what it is."""
-        for name in _COUNTS:
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        for name, (low, high, ends) in _RANGES.items():
-            check_number(name, getattr(self, name), low, high, ends)
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) is not None:
-                check_choice(name, getattr(self, name), choices)
-        _check_seed(self.seed)
+        for name, value in vars(self).items():
+            # Numbers of NumPy are none of JSON's.
+            plain = value.item() if isinstance(value, np.generic) else value
+            object.__setattr__(self, name, plain)
+        check_options(vars(self))
         # Lists, as JSON has them, become tuples, so that a config can be a key.
         for name in ("decay_epochs", "evaluate"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for epoch in self.decay_epochs:
-            check_number("decay_epochs", epoch, 0, math.inf, "()")
-        for which in self.evaluate:
-            check_choice("evaluate", which, get_args(EvaluatedModel))
-        if not self.evaluate or len(set(self.evaluate)) < len(self.evaluate):
-            raise ValueError(
-                f"evaluate must name at least one model, each once, got {self.evaluate}"
-            )
         args = self.strategy_args
         if args is None:
             args = STRATEGY_ARGS.get(self.strategy, {})
-        for name, value in args.items():
-            check_number(f"strategy_args[{name!r}]", value, -math.inf, math.inf, "()")
         # Copied: neither the table nor the caller's dict may change a frozen config.
         object.__setattr__(self, "strategy_args", dict(args))
 
-
-_COUNTS = (
-    "width",
-    "num_workers",
-    "sync_period",
-    "batch_size",
-    "num_rounds",
-    "evaluate_every",
-)
-_RANGES = {
-    "concentration": (0, math.inf, "()"),
-    "dropout": (0, 1, "[)"),
-    "learning_rate": (0, math.inf, "()"),
-    "warmup_epochs": (0, math.inf, "[)"),
-    "momentum": (0, 1, "[)"),
-    "weight_decay": (0, math.inf, "[)"),
-}
-_CHOICES = {
-    "dtype": get_args(Dtype),
-    "model_state_policy": get_args(ModelStatePolicy),
-    "mapping": get_args(Mapping),
-}
-
-
-def _check_seed(seed: object) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise TypeError(f"seed must be a whole number, got {seed!r}")
-    if not 0 <= seed < 2**32:  # JAX drops higher bits without a word
-        raise ValueError(f"seed must be in [0, 2**32), got {seed}")
+    def num_steps(self, num_rounds: int) -> int:
+        """Counts the local steps that a worker takes in the first rounds."""
+        return num_rounds * self.sync_period + (
+            self.long_first_round and num_rounds > 0
+        )

@@ -59,13 +59,18 @@ def model_of(
     ... ]
     [1.0, 2.0, 0.0, 2.0]
     """
-    check_choice("which", which, get_args(EvaluatedModel))
+    check_kept("which", which, state, strategy)
+    return _local(_model_of(state, strategy, which, mesh))
+
+
+def check_kept(name: str, which: str, state: WorkerState, strategy: Strategy) -> None:
+    """Raises unless a state has the model that an argument of this name asks for."""
+    check_choice(name, which, get_args(EvaluatedModel))
     if which == "anchor" and not hasattr(state.strategy_state, "anchor"):
         raise ValueError(
-            f"which must be another model than 'anchor' under {strategy.name}, which "
+            f"{name} must be another model than 'anchor' under {strategy.name}, which "
             "keeps none; easgd and overlap_local_sgd do"
         )
-    return _local(_model_of(state, strategy, which, mesh))
 
 
 def spread(state: WorkerState, mesh: Mesh | None = None) -> float:

@@ -46,7 +46,7 @@ def describe(config: Config, parts: Parts | None = None) -> Facts:
     num_bytes = payload_bytes(
         worker_round, state, parts.batches(1), num_workers=config.num_workers
     )
-    num_steps = config.num_rounds * config.sync_period + config.long_first_round
+    num_steps = config.num_steps(config.num_rounds)
     num_examples = sum(map(len, parts.shards))
     histogram = label_histogram(
         parts.dataset.train_labels, parts.shards, parts.dataset.num_classes

@@ -5,6 +5,7 @@ port of the coordinator, which JAX takes over afterwards.
 """
 
 import contextlib
+import os
 import socket
 import time
 
@@ -41,14 +42,7 @@ def call_roll(
 def _call(port: int, num_processes: int, timeout: float) -> str:
     """Collects the other processes, and gives all of them the same answer."""
     deadline, here = time.monotonic() + timeout, {}
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    with (
-        contextlib.ExitStack() as stack,
-        socket.create_server(
-            ("", port), family=family, dualstack_ipv6=both, backlog=num_processes
-        ) as listener,
-    ):
+    with contextlib.ExitStack() as stack, _listener(port, num_processes) as listener:
         answer = ALL_HERE
         while len(here) < num_processes - 1 and answer == ALL_HERE:
             listener.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -75,6 +69,20 @@ def _call(port: int, num_processes: int, timeout: float) -> str:
             with contextlib.suppress(OSError):  # JAX will see that it has gone
                 connection.sendall(answer.encode())
     return answer
+
+
+def _listener(port: int, num_processes: int) -> socket.socket:
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        return socket.create_server(
+            ("", port), family=family, dualstack_ipv6=both, backlog=num_processes
+        )
+    except OSError as error:
+        raise ConnectionError(
+            f"coordinator must have a free port, got {port}: "
+            f"{os.strerror(error.errno or 0)}"
+        ) from error
 
 
 def _answer_to(

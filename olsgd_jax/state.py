@@ -6,17 +6,17 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from olsgd_jax.checks import (
-    check_count,
+from olsgd_jax.checks import check_count, check_seed
+from olsgd_jax.local import WorkerState
+from olsgd_jax.mesh import worker_devices
+from olsgd_jax.placement import state_shardings, to_workers
+from olsgd_jax.strategies.base import Strategy, check_num_workers
+from olsgd_jax.tree_checks import (
     check_divisible,
     check_leading_axes,
     check_like,
     check_params,
 )
-from olsgd_jax.local import WorkerState
-from olsgd_jax.mesh import worker_devices
-from olsgd_jax.placement import state_shardings, to_workers
-from olsgd_jax.strategies.base import Strategy, check_num_workers
 from olsgd_jax.types import ArrayTree, Batch, ModelState, Params
 from olsgd_jax.workers import WORKERS
 
@@ -57,6 +57,7 @@ def init_state(
     ((4, 2, 3), (4, 2, 3))
     """
     check_params(params)
+    check_seed("seed", seed)
     m = _count_workers(mesh, num_workers)
     check_num_workers(strategy, m)
 

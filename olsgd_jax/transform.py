@@ -21,13 +21,14 @@ import optax
 from jax import lax
 from jaxtyping import Array, Int
 
-from olsgd_jax.checks import check_count, check_params
+from olsgd_jax.checks import check_count
 from olsgd_jax.pieces import cut, join, send_piece
 from olsgd_jax.strategies.base import (
     Strategy,
     check_delayed,
     check_num_workers,
 )
+from olsgd_jax.tree_checks import check_params
 from olsgd_jax.types import ArrayTree, Grads, OptState, Params, StrategyState
 from olsgd_jax.workers import WORKERS, worker_mean
 

@@ -85,7 +85,7 @@ def _complete(
 
 def _check(coordinator: str, num_processes: int, process_id: int) -> None:
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ValueError(f"coordinator must be HOST:PORT, got {coordinator!r}")
     check_count("num_processes", num_processes)
     if not 0 <= process_id < num_processes:

@@ -4,9 +4,11 @@ import dataclasses
 import json
 
 import jaxtyping
+import numpy as np
 import pytest
 
 from olsgd_jax import STRATEGIES, Config
+from olsgd_jax.checks import check_choice
 from olsgd_jax.config import STRATEGY_ARGS
 
 COUNTS = (
@@ -82,9 +84,12 @@ def test_counts_are_whole_numbers_of_at_least_1(name):
     ("options", "message"),
     [
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-        ({"learning_rate": 0.0}, r"learning_rate must be in \(0, inf\), got 0.0"),
+        (
+            {"learning_rate": 0.0},
+            r"learning_rate must be in \[1e-30, 1e\+30\], got 0.0",
+        ),
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
-        ({"weight_decay": -1.0}, r"weight_decay must be in \[0, inf\), got -1.0"),
+        ({"weight_decay": -1.0}, r"weight_decay must be in \[0, 1e\+30\], got -1.0"),
         ({"seed": -1}, r"seed must be in \[0, 2\*\*32\), got -1"),
         ({"seed": 2**32}, r"seed must be in \[0, 2\*\*32\), got 4294967296"),
         ({"evaluate": ("best",)}, "evaluate must be one of worker, consensus, anch"),
@@ -92,10 +97,16 @@ def test_counts_are_whole_numbers_of_at_least_1(name):
         ({"evaluate": ("worker",) * 2}, "evaluate must name at least one model, each"),
         (
             {"decay_epochs": (3.0, -1.0)},
-            r"decay_epochs must be in \(0, inf\), got -1.0",
+            r"decay_epochs must be in \(0, 1e\+30\], got -1.0",
         ),
-        ({"warmup_epochs": -1.0}, r"warmup_epochs must be in \[0, inf\), got -1.0"),
-        ({"concentration": 0.0}, r"concentration must be in \(0, inf\), got 0.0"),
+        ({"warmup_epochs": -1.0}, r"warmup_epochs must be in \[0, 1e\+30\], got -1.0"),
+        ({"concentration": 0.0}, r"concentration must be in \(0, 1e\+12\], got 0.0"),
+        (
+            {"concentration": 1e30},
+            r"concentration must be in \(0, 1e\+12\], got 1e\+30",
+        ),
+        ({"learning_rate": 10**400}, r"learning_rate must be in .*, got inf"),
+        ({"num_rounds": 2**31}, r"num_rounds must be below 2\*\*31, got 2.147e\+09"),
         ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, got 'float8'"),
         ({"model_state_policy": "none"}, "model_state_policy must be one of local, a"),
         ({"mapping": "xmap"}, "mapping must be one of vmap, pmap, shard_map, got 'xm"),
@@ -117,6 +128,15 @@ def test_options_out_of_range_are_errors(options, message):
         ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
         ({"seed": True}, "seed must be a whole number, got True"),
         ({"learning_rate": "fast"}, "learning_rate must be a number, got 'fast'"),
+        ({"learning_rate": 1j}, "learning_rate must be a number, got 1j"),
+        ({"dataset": None}, "dataset must be a name, got None"),
+        ({"strategy": ["slowmo"]}, r"strategy must be a name, got \['slowmo'\]"),
+        ({"augment": "no"}, "augment must be True or False, got 'no'"),
+        ({"long_first_round": 1}, "long_first_round must be True or False, got 1"),
+        ({"data_dir": 3}, "data_dir must be a path as text, or None, got 3"),
+        ({"decay_epochs": 3.0}, "decay_epochs must be a list or a tuple, got 3.0"),
+        ({"evaluate": "worker"}, "evaluate must be a list or a tuple, got 'worker'"),
+        ({"strategy_args": [0.5]}, r"strategy_args must be a dict of numbers, got \["),
         (
             {"strategy_args": {"pullback": "half"}},
             r"strategy_args\['pullback'\] must be a number, got 'half'",
@@ -126,6 +146,20 @@ def test_options_out_of_range_are_errors(options, message):
 def test_options_of_another_kind_are_errors(options, message):
     with pytest.raises(TypeError, match=message):
         Config(**options)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_numbers_of_numpy_become_those_of_json():
+    config = Config(seed=np.int64(3), dropout=np.float32(0.5), augment=np.True_)
+    assert config == Config(seed=3, dropout=0.5, augment=True)
+    assert json.loads(json.dumps(dataclasses.asdict(config)))["seed"] == 3
+
+
+def test_a_name_that_is_nearly_right_is_given_its_neighbour():
+    with pytest.raises(ValueError, match="got 'pmaps'; did you mean 'pmap'?"):
+        check_choice("mapping", "pmaps", ("vmap", "pmap", "shard_map"))
+    with pytest.raises(ValueError, match="got 'x'$"):
+        check_choice("mapping", "x", ("vmap", "pmap", "shard_map"))
 
 
 def test_an_option_that_does_not_exist_is_an_error():

@@ -305,7 +305,7 @@ def test_averaged_model_state_is_the_mean_of_those_present():
     assert stats_after(cocod_sgd(), "averaged") == [3.0, 4.5, 100.0]
 
 
-FORMS = {"tree": tree_form, "flat": flat_form(), "fragments": fragments_form(TAU)}
+FORMS = {"tree": tree_form, "flat": flat_form(), "fragments": fragments_form()}
 
 
 def traced_round(form, strategy):

@@ -187,7 +187,7 @@ SCHEDULE = optax.linear_schedule(0.1, 0.0, 10)
         (lambda: easgd(0.0, 4), r"moving_rate must be in \(0, inf\), got 0.0"),
         (lambda: easgd(0.9, 0), "num_workers must be at least 1, got 0"),
         (lambda: slowmo(1.0), r"momentum must be in \[0, 1\), got 1.0"),
-        (lambda: slowmo(0.5, 0.0), r"step_size must be in \(0, inf\), got 0.0"),
+        (lambda: slowmo(0.5, 0.0), r"step_size must be in \(0, 1e\+30\], got 0.0"),
         (lambda: powersgd(0), "rank must be at least 1, got 0"),
     ],
 )

@@ -125,10 +125,15 @@ def test_a_mesh_that_leaves_a_process_out_is_an_error(devices):
         worker_mesh(2)
 
 
-def test_processes_are_no_lanes(devices):
+@pytest.mark.parametrize("mapping", ["vmap", "pmap"])
+def test_processes_are_no_lanes(mapping, devices):
     devices(1, 1)
-    with pytest.raises(ValueError, match="mapping must not be vmap.* with 2 processes"):
-        build_mesh(Config(mapping="vmap"))
+    message = (
+        f"mapping must not be {mapping} with 2 processes, "
+        "each of which has a part of the workers; leave it out"
+    )
+    with pytest.raises(ValueError, match=message):
+        build_mesh(Config(mapping=mapping))
 
 
 def test_processes_share_workers_evenly():

@@ -7,6 +7,7 @@ import jax
 import optax
 from jax.sharding import Mesh
 
+from olsgd_jax.build.memory import check_memory
 from olsgd_jax.build.optimizer import build_optimizer, build_schedule
 from olsgd_jax.build.strategy import build_strategy
 from olsgd_jax.build.task import build_task
@@ -55,6 +56,7 @@ def build(config: Config) -> Parts:
         config.concentration,
     )
     task = build_task(config, dataset)
+    check_memory(config, dataset, task)
     schedule = build_schedule(config, sum(map(len, shards)))
     strategy = build_strategy(config, schedule)
     optimizer = build_optimizer(config, schedule)
@@ -100,12 +102,12 @@ def build_mesh(config: Config) -> Mesh | None:
     True
     """
     m, num_processes = config.num_workers, jax.process_count()
+    if config.mapping in ("vmap", "pmap") and num_processes > 1:
+        raise ValueError(
+            f"mapping must not be {config.mapping} with {num_processes} processes, "
+            "each of which has a part of the workers; leave it out"
+        )
     if config.mapping == "vmap":
-        if num_processes > 1:
-            raise ValueError(
-                "mapping must not be vmap, which has all workers on one device, with "
-                f"{num_processes} processes; leave it out"
-            )
         return None
     own, devices = share_workers(m, num_processes), process_devices()
     places = max(x for x in range(1, own + 1) if own % x == 0 and x <= len(devices[0]))

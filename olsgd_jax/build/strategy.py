@@ -44,4 +44,7 @@ def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> St
             f"strategy_args must fit {config.strategy}({', '.join(names)}), "
             f"got {given}; pass strategy_args=None for its defaults"
         ) from error
-    return builder(**given, **told)
+    try:
+        return builder(**given, **told)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"strategy_args: {error}") from error

@@ -14,6 +14,10 @@ from collections.abc import Callable, Mapping
 import jax
 import numpy as np
 
+from olsgd_jax.files import writing
+
+HINT = "set XDG_CACHE_HOME to another directory"
+
 
 def cache_directory(name: str) -> pathlib.Path:
     """Names the library's directory for `name`: below $XDG_CACHE_HOME or ~/.cache."""
@@ -50,9 +54,11 @@ def cached_arrays(
         return {name: _opened(directory, name, x) for name, x in outline.items()}
     except (OSError, ValueError, EOFError):  # EOFError: an empty file
         pass
-    directory.mkdir(parents=True, exist_ok=True)
+    with writing(directory, HINT):
+        directory.mkdir(parents=True, exist_ok=True)
     for name, array in make().items():
-        _write(directory, name, array)
+        with writing(directory / f"{name}.npy", HINT):
+            _write(directory, name, array)
     return {name: _opened(directory, name, x) for name, x in outline.items()}
 
 

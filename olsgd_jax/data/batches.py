@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from olsgd_jax.checks import check_count
+from olsgd_jax.checks import check_count, check_seed
 from olsgd_jax.data.streams import make_stream
 from olsgd_jax.placement import batch_shardings
 from olsgd_jax.types import Batch, Shards
@@ -60,6 +60,7 @@ def make_batches(
     ((2, 4, 3, 5), (2, 4, 3))
     """
     _check(examples, shards, sync_period, batch_size, mesh)
+    check_seed("seed", seed)
     workers = _local_workers(len(shards), mesh)
     streams = [make_stream(len(shards[i]), seed, i, reshuffle) for i in workers]
     all_own = np.concatenate([shards[i] for i in workers])

@@ -4,12 +4,10 @@ Each is drawn from a seed and gives every worker its shard, the indices of its e
 Shards are disjoint.
 """
 
-import math
-
 import numpy as np
 from jaxtyping import Int
 
-from olsgd_jax.checks import check_count, check_number
+from olsgd_jax.checks import check_count, check_number, check_seed
 from olsgd_jax.types import Shards
 
 MAJOR_CLASSES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5, 7, 9, 2)
@@ -17,6 +15,10 @@ MAJOR_CLASSES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5, 7, 9, 2)
 
 MAJOR_FRACTION = 0.64
 """Of a worker's examples that are of its major class: 2,000 of 3,125."""
+
+
+MOST_EQUAL = 1e12
+"""The largest concentration; parts are equal long before it."""
 
 
 def partition_iid(num_examples: int, num_workers: int, seed: int) -> Shards:
@@ -34,7 +36,7 @@ def partition_iid(num_examples: int, num_workers: int, seed: int) -> Shards:
     >>> [len(shard) for shard in partition_iid(num_examples=10, num_workers=3, seed=0)]
     [3, 3, 3]
     """
-    _check(num_examples, num_workers)
+    _check(num_examples, num_workers, seed)
     order = np.random.default_rng(seed).permutation(num_examples)
     return _equal_parts(order, num_workers, num_examples // num_workers)
 
@@ -62,7 +64,7 @@ def partition_paper_non_iid(
     >>> label_histogram(labels, shards, num_classes=10).argmax(axis=1).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5, 7, 9, 2]
     """
-    _check(len(labels), num_workers)
+    _check(len(labels), num_workers, seed)
     random = np.random.default_rng(seed)
     left = random.permutation(len(labels))
     classes, first_places = np.unique(labels, return_index=True)
@@ -101,8 +103,8 @@ def partition_dirichlet(
     Args:
       labels: of all examples.
       num_workers: m.
-      concentration: above 0. The smaller, the fewer workers share a class; large values
-        come near to equal parts.
+      concentration: above 0, up to `MOST_EQUAL`. The smaller, the fewer workers share
+        a class; large values come near to equal parts.
       seed: of proportions and deal.
 
     >>> import numpy as np
@@ -112,8 +114,8 @@ def partition_dirichlet(
     >>> sum(len(shard) for shard in shards)
     1000
     """
-    _check(len(labels), num_workers)
-    check_number("concentration", concentration, 0, math.inf, "()")
+    _check(len(labels), num_workers, seed)
+    check_number("concentration", concentration, 0, MOST_EQUAL, "(]")
     random = np.random.default_rng(seed)
     parts = []
     for label in np.unique(labels):
@@ -132,8 +134,9 @@ def _equal_parts(order: np.ndarray, num_workers: int, size: int) -> Shards:
     return list(order[: num_workers * size].reshape(num_workers, size))
 
 
-def _check(num_examples: int, num_workers: int) -> None:
+def _check(num_examples: int, num_workers: int, seed: int) -> None:
     check_count("num_workers", num_workers)
+    check_seed("seed", seed)
     if num_examples < num_workers:
         raise ValueError(
             f"num_workers must be at most the number of examples, got {num_workers} "

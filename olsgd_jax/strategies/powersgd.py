@@ -30,7 +30,7 @@ import jax
 import optax
 from jaxtyping import Array, Float
 
-from olsgd_jax.checks import check_count
+from olsgd_jax.checks import check_count, check_seed
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.strategies.low_rank import as_matrix, orthogonalise
 from olsgd_jax.types import Grads, Mean, Params
@@ -60,6 +60,7 @@ def powersgd(rank: int, seed: int = 0) -> Strategy:
     True
     """
     check_count("rank", rank)
+    check_seed("seed", seed)
 
     def init(params: Params) -> PowerSgdState:
         matrices = _matrices(jax.tree.leaves(params))

@@ -74,7 +74,7 @@ def slowmo(
     (0.25, 0.25)
     """
     check_number("momentum", momentum, 0, 1, "[)")
-    check_number("step_size", step_size, 0, float("inf"), "()")
+    check_number("step_size", step_size, 0, 1e30, "(]")
     check_schedule(learning_rate)
 
     def init(params: Params) -> SlowMoState:

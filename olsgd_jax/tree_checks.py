@@ -1,0 +1,101 @@
+"""Checks of the trees that users pass in.
+
+All of them look at kinds, shapes and structures only, so they run before anything
+is compiled, and cost nothing after that.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from olsgd_jax.types import ArrayTree, Params
+
+
+def check_params(params: Params) -> None:
+    """Raises unless `params` is a tree of at least one floating-point array."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    if not leaves:
+        raise ValueError(
+            "params must have at least one array, got an empty tree; "
+            "pass the params that your model's init returns"
+        )
+    for path, leaf in leaves:
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None:
+            raise TypeError(
+                f"params must be arrays, got {type(leaf).__name__} at "
+                f"{_where(path)}; wrap it in jnp.asarray"
+            )
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(
+                f"params must be floating point, got {dtype} at {_where(path)}; "
+                "keep what is not trained in model_state"
+            )
+
+
+def check_like(name: str, tree: ArrayTree, expected: ArrayTree, hint: str) -> None:
+    """Raises unless `tree` has the structure, shapes and dtypes of `expected`."""
+    wanted, got = _outline(expected), _outline(tree)
+    for path in sorted(wanted.keys() | got.keys()):
+        if wanted.get(path) != got.get(path):
+            raise ValueError(
+                f"{name} must have {wanted.get(path, 'nothing')} at {path}, "
+                f"got {got.get(path, 'nothing')}; {hint}"
+            )
+    if jax.tree.structure(tree) != jax.tree.structure(expected):
+        raise ValueError(
+            f"{name} must have the structure {jax.tree.structure(expected)}, "
+            f"got {jax.tree.structure(tree)}; {hint}"
+        )
+
+
+def check_leading_axes(name: str, tree: ArrayTree, axes: dict[str, int]) -> None:
+    """Raises unless the first axes of every array in `tree` have the given sizes.
+
+    Args:
+      name: the argument's name, for the message.
+      tree: what was passed.
+      axes: size by name of axis, in order, as in {"num_workers": 4}.
+    """
+    wanted = tuple(axes.values())
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    if not leaves:
+        raise ValueError(f"{name} must have at least one array, got an empty tree")
+    for path, leaf in leaves:
+        shape = tuple(np.shape(leaf))
+        if shape[: len(wanted)] != wanted:
+            named = ", ".join(f"{axis} {size}" for axis, size in axes.items())
+            raise ValueError(
+                f"{name} must have leading axes ({named}), "
+                f"got shape {shape} at {_where(path)}"
+            )
+
+
+def check_divisible(name: str, tree: ArrayTree, axis: int, by: int) -> None:
+    """Raises unless the devices of a worker can share an axis of every array.
+
+    Args:
+      name: the argument's name, for the message.
+      tree: what was passed; arrays without the axis are whole on every device.
+      axis: which axis is shared.
+      by: how many devices share it.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        shape = tuple(np.shape(leaf))
+        if len(shape) > axis and shape[axis] % by:
+            raise ValueError(
+                f"{name} must have a batch size that the {by} devices of a worker "
+                f"divide, got shape {shape} at {_where(path)}"
+            )
+
+
+def _where(path: tuple) -> str:
+    return jax.tree_util.keystr(path) or "the top"
+
+
+def _outline(tree: ArrayTree) -> dict[str, str]:
+    """Describes every array of a tree by its place, as in {"['w']": "float32[3]"}."""
+    return {
+        _where(path): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
