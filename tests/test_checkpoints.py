@@ -64,6 +64,16 @@ def test_a_state_is_read_as_it_was_written(copied):
     assert_same_bits(found.tree, state_of(2))
 
 
+def test_pythons_numbers_are_read_as_arrays_that_give_way_as_they_do(tmp_path):
+    numbers = {"step": 7, "rate": 0.1, "w": jnp.ones(2), "few": jnp.ones(2, jnp.int8)}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, numbers)
+        found = checkpoints.restore(like=numbers).tree
+    assert_same_bits(found, jax.tree.map(jnp.asarray, numbers))
+    assert found["step"] + jnp.int8(1) == 8  # an error if it did not
+    assert {name for name, x in found.items() if x.weak_type} == {"step", "rate"}
+
+
 @pytest.mark.parametrize("places", [1, 2, 4])
 def test_it_is_read_to_where_it_is_asked(copied, places):
     mesh = worker_mesh(places)
@@ -109,11 +119,25 @@ def test_small_arrays_whose_rows_are_whole_are_written_as_one():
     assert make_packs(with_number) == [["m", "t", "v"]]
 
 
+def test_types_of_32_bits_share_a_pack_and_keep_their_bits(tmp_path):
+    bits = jnp.array([0x7FC00001, 0xBFC00000, 1], jnp.uint32)  # NaN, -1.5, denormal
+    tree = {
+        "f": jax.lax.bitcast_convert_type(bits, jnp.float32),
+        "i": jnp.array([-1, 0, 2**31 - 1], jnp.int32),
+        "u": bits,
+        "long": jnp.ones(3, jnp.int64),
+    }
+    assert make_packs(tree) == [["f", "i", "u"]]
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, tree)
+        assert_same_bits(checkpoints.restore(tree).tree, tree)
+
+
 def test_one_state_is_a_handful_of_arrays(monkeypatch, tmp_path):
     written = []
-    kept = ocp.args.StandardSave
+    kept = ocp.args.PyTreeSave
     monkeypatch.setattr(
-        ocp.args, "StandardSave", lambda tree: written.append(tree) or kept(tree)
+        ocp.args, "PyTreeSave", lambda tree: written.append(tree) or kept(tree)
     )
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, state_of())
@@ -169,14 +193,22 @@ def test_what_a_killed_process_was_deleting_is_gone(best_first, monkeypatch):
     assert kept_after_going_on(best_first) == {"1", "5", "6", "going"}
     moved = sorted(path.name for path in (best_first / "going").iterdir())
     assert moved == ["2", "3", "4"]
-    shutil.rmtree(best_first / "going" / "3" / "tree")
+    shutil.rmtree(best_first / "going" / "3" / "d")
     monkeypatch.undo()
     with Checkpoints(best_first, keep=2) as checkpoints:
         assert {path.name for path in best_first.iterdir()} == {"1", "5", "6"}
         assert checkpoints.restore(jnp.ones(2)).number == 6
 
 
-@pytest.mark.parametrize("name", ["about", "tree", "commit_success.txt", "*"])
+def test_what_a_killed_process_was_writing_is_gone(copied):
+    (copied / "2").rename(copied / "2.orbax-checkpoint-tmp")
+    with Checkpoints(copied) as checkpoints:
+        assert {path.name for path in copied.iterdir()} == {"1"}
+        checkpoints.save(2, state_of(5))
+        assert_same_bits(checkpoints.restore(state_of()).tree, state_of(5))
+
+
+@pytest.mark.parametrize("name", ["about.json", "d", "commit_success.txt", "*"])
 def test_one_that_is_damaged_is_not_the_best(best_first, name):
     for path in (best_first / "2").glob(name):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -259,7 +291,7 @@ def test_damage_is_noticed_wherever_it_is(written, tmp_path, damage):
 
 
 def test_a_number_can_be_saved_again_once_it_was_damaged(copied):
-    truncate(copied / "2" / "about" / "metadata")
+    truncate(copied / "2" / "about.json")
     with Checkpoints(copied) as checkpoints:
         with pytest.warns(UserWarning, match="is damaged"):
             assert checkpoints.restore(state_of()).number == 1

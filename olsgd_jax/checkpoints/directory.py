@@ -7,28 +7,30 @@ not as it was written is set aside under a name that ends with `.damaged`, and t
 before it is taken.
 """
 
+import json
 import pathlib
 from collections.abc import Callable
 
 import orbax.checkpoint as ocp
 
-from olsgd_jax.checkpoints.checkpoint import Checkpoint
-from olsgd_jax.checkpoints.flat import (
-    check_same_shapes,
-    from_flat,
-    shapes_of,
-    targets,
-    to_flat,
+from olsgd_jax.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from olsgd_jax.checkpoints.flat import shapes_of, to_flat, weak_in
+from olsgd_jax.checkpoints.keep import (
+    ABOUT,
+    NewestAndBest,
+    delete_going,
+    move_away,
+    numbers_in,
+    open_directory,
 )
-from olsgd_jax.checkpoints.keep import NewestAndBest, delete_going, numbers_in
-from olsgd_jax.checkpoints.manager import make_manager
-from olsgd_jax.checkpoints.packs import make_packs, pack, packed_targets, unpack
+from olsgd_jax.checkpoints.packs import make_packs, pack
 from olsgd_jax.checkpoints.seal import (
     DamagedError,
     check_seal_for_all,
     seal_unnamed,
     set_aside,
 )
+from olsgd_jax.checkpoints.writer import UNNAMED, make_writer, writing_checkpoint
 from olsgd_jax.checks import check_count
 from olsgd_jax.types import ArrayTree
 
@@ -55,10 +57,10 @@ class Checkpoints:
         """Opens the directory; see above."""
         check_count("keep", keep)
         self._directory = pathlib.Path(directory).absolute()
-        self._saving = -1
-        delete_going(self._directory)  # of a process that was killed
+        self._saving: tuple[int, str] | None = None  # number, and what ABOUT is to be
+        open_directory(self._directory, f"*{UNNAMED}")
         self._policy = NewestAndBest(keep, self._directory)
-        self._manager = make_manager(self._directory, self._policy, self._seal)
+        self._writer = make_writer(self._seal)
 
     def save(
         self,
@@ -77,18 +79,17 @@ class Checkpoints:
         """
         flat = to_flat(tree)
         packs = make_packs(flat)
-        about = {"facts": facts or {}, "shapes": shapes_of(flat), "packs": packs}
-        about["score"] = self._policy.note(number, score)
+        about = {"facts": facts or {}, "score": self._policy.note(number, score)}
+        about |= {"shapes": shapes_of(flat), "weak": weak_in(flat), "packs": packs}
+        packed = ocp.args.PyTreeSave(pack(flat, packs))
         self.wait()
-        self._saving = number
-        self._manager.save(
-            number,
-            args=ocp.args.Composite(
-                tree=ocp.args.StandardSave(pack(flat, packs)),
-                about=ocp.args.JsonSave(about),
-            ),
-            force=True,
-        )
+        self._saving = number, json.dumps(about)
+        try:
+            with writing_checkpoint(self._directory, number):
+                self._writer.save(self._path(number), args=packed)
+        except OSError:
+            self._saving = None
+            raise
 
     def restore(
         self, like: ArrayTree | Callable[[dict], ArrayTree]
@@ -108,12 +109,11 @@ class Checkpoints:
         """
         for number in self.numbers():
             try:
-                check_seal_for_all(self._directory / str(number))
+                check_seal_for_all(self._path(number))
             except DamagedError as damage:
-                set_aside(self._directory / str(number), damage)
-                self._manager.reload()
+                set_aside(self._path(number), damage)
             else:
-                return self._restore(number, like)
+                return read_checkpoint(self._writer, self._path(number), like)
         return None
 
     def numbers(self) -> list[int]:
@@ -122,12 +122,22 @@ class Checkpoints:
         return numbers_in(self._directory)
 
     def wait(self) -> None:
-        """Waits until all is written."""
-        self._manager.wait_until_finished()
+        """Waits until all is written, or raises an OSError if it cannot be."""
+        if self._saving is None:
+            return
+        try:
+            with writing_checkpoint(self._directory, self._saving[0]):
+                self._writer.wait_until_finished()
+        finally:
+            self._saving = None
+        move_away(self._directory, self._policy)
 
     def close(self) -> None:
         """Waits, and ends what wrote in the background."""
-        self._manager.close()
+        try:
+            self.wait()
+        finally:
+            self._writer.close()
         delete_going(self._directory)
 
     def __enter__(self) -> "Checkpoints":
@@ -138,22 +148,12 @@ class Checkpoints:
         """Closes."""
         self.close()
 
-    def _restore(
-        self, number: int, like: ArrayTree | Callable[[dict], ArrayTree]
-    ) -> Checkpoint:
-        def read(**args: ocp.args.CheckpointArgs):
-            return self._manager.restore(number, args=ocp.args.Composite(**args))
-
-        about = read(about=ocp.args.JsonRestore())["about"]
-        like = like(about["facts"]) if callable(like) else like
-        where, asked = f"checkpoint {number} in {self._directory}", targets(like)
-        check_same_shapes(where, about["shapes"], shapes_of(asked))
-        packs = about["packs"]
-        packed = ocp.args.StandardRestore(packed_targets(asked, packs))
-        flat = unpack(read(tree=packed)["tree"], asked, packs)
-        return Checkpoint(number, from_flat(flat, like), about["facts"])
+    def _path(self, number: int) -> pathlib.Path:
+        return self._directory / str(number)
 
     def _seal(self) -> None:
         """Seals what was just written, before it gets its name; in the background."""
-        seal_unnamed(self._directory, self._saving)
+        assert self._saving is not None
+        number, about = self._saving
+        seal_unnamed(self._directory / f"{number}{UNNAMED}", {ABOUT: about})
         delete_going(self._directory)

@@ -3,9 +3,12 @@
 Names are paths into the tree, such as `params.Dense_0.kernel`; random keys become the
 numbers behind them. What names and shapes a tree has is all that is asked of the one it
 is read back into, so a difference can be said in a sentence.
+
+The type of an array that was made of one of Python's numbers is weak: it gives way to
+those of others. Whether it does so is kept as well, since results depend on it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -34,17 +37,35 @@ def to_flat(tree: ArrayTree) -> Flat:
     return flat
 
 
-def from_flat(flat: Flat, like: ArrayTree) -> ArrayTree:
-    """Puts a tree together again; `like` has its structure.
+def weak_in(flat: Flat) -> list[str]:
+    """Names the arrays whose types are weak.
+
+    >>> import jax.numpy as jnp
+    >>> weak_in({"w": jnp.zeros(3), "step": jnp.asarray(0)})
+    ['step']
+    """
+    return [name for name, x in flat.items() if x.weak_type]
+
+
+def from_flat(flat: Flat, like: ArrayTree, weak: Sequence[str] = ()) -> ArrayTree:
+    """Puts a tree together again.
+
+    Args:
+      flat: its arrays.
+      like: has its structure.
+      weak: names of those whose types are to be weak.
 
     >>> import jax.numpy as jnp
     >>> from_flat({"w.0": jnp.ones(2)}, like={"w": (jnp.zeros(2),)})
     {'w': (Array([1., 1.], dtype=float32),)}
     """
 
-    def leaf(path: tuple, own: AnyArray) -> jax.Array:
-        found = flat[_name(path)]
-        return _as_key(found, own) if _is_key(own) else found
+    def leaf(path: tuple, own: AnyArray | float) -> jax.Array:
+        name = _name(path)
+        if isinstance(own, AnyArray) and _is_key(own):
+            return _as_key(flat[name], own)
+        x = flat[name]
+        return jax.device_put(_as_weak(x), x.sharding) if name in weak else x
 
     return jax.tree_util.tree_map_with_path(leaf, like)
 
@@ -57,7 +78,8 @@ def targets(like: ArrayTree) -> dict[str, jax.ShapeDtypeStruct]:
     (3,)
     """
 
-    def described(x: AnyArray) -> jax.ShapeDtypeStruct:
+    def described(x: AnyArray | float) -> jax.ShapeDtypeStruct:
+        x = x if isinstance(x, AnyArray) else jnp.asarray(x)
         plain = jax.eval_shape(_plain, x)
         return jax.ShapeDtypeStruct(plain.shape, plain.dtype, sharding=x.sharding)
 
@@ -108,3 +130,8 @@ def _as_key(data: jax.Array, like: AnyArray) -> jax.Array:
     kinds: list = []
     jax.eval_shape(lambda key: kinds.append(jax.random.key_impl(key)), like)
     return jax.random.wrap_key_data(data, impl=kinds[0])
+
+
+@jax.jit
+def _as_weak(x: jax.Array) -> jax.Array:
+    return jnp.broadcast_to(x.dtype.type(0).item(), x.shape).at[...].set(x)

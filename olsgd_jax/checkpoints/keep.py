@@ -11,36 +11,29 @@ import math
 import pathlib
 import shutil
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import jax
 
 LOWEST = -1e300  # JSON has no infinity
+ABOUT = "about.json"
+"""What a checkpoint holds beside its arrays."""
 GOING = "going"
 """Where checkpoints are that are about to be deleted."""
 
 
-@runtime_checkable
-class Numbered(Protocol):
-    """What orbax knows of a checkpoint."""
-
-    step: int
-
-
 class NewestAndBest:
-    """Says to orbax which checkpoints of a directory stay.
+    """Says which checkpoints of a directory stay.
 
     Args:
       keep: how many of the newest.
       directory: of the checkpoints.
 
-    >>> import tempfile, types
+    >>> import tempfile
     >>> policy = NewestAndBest(keep=1, directory=pathlib.Path(tempfile.mkdtemp()))
     >>> for number, score in ((1, 0.9), (2, 0.1), (3, 0.2)):
     ...     _ = policy.note(number, score)
-    >>> found = [types.SimpleNamespace(step=number) for number in (1, 2, 3)]
-    >>> policy.should_preserve(found, context=None)
-    [True, False, True]
+    >>> sorted(policy.staying([3, 2, 1]))
+    [1, 3]
     """
 
     def __init__(self, keep: int, directory: pathlib.Path) -> None:
@@ -52,15 +45,34 @@ class NewestAndBest:
         self._scores[number] = max(score, LOWEST)
         return self._scores[number]
 
-    def should_preserve(
-        self, checkpoints: Sequence[Numbered], *, context: object
-    ) -> list[bool]:
-        """Says for each whether it stays; they come with the newest last."""
-        del context
-        numbers = [checkpoint.step for checkpoint in checkpoints]
+    def staying(self, numbers: Sequence[int]) -> set[int]:
+        """Gives those that stay; they come with the newest first."""
         best = max(numbers, key=lambda number: (self._scores[number], number))
-        stay = {best, *numbers[-self._keep :]}
-        return [number in stay for number in numbers]
+        return {best, *numbers[: self._keep]}
+
+
+def open_directory(directory: pathlib.Path, unnamed: str) -> None:
+    """Makes a directory, or deletes in it what a killed process left; the first does.
+
+    Args:
+      directory: of checkpoints.
+      unnamed: a pattern of the names that a checkpoint has until it is whole.
+    """
+    if jax.process_index() == 0:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in directory.glob(unnamed):
+            shutil.rmtree(path)
+        delete_going(directory)
+
+
+def move_away(directory: pathlib.Path, policy: NewestAndBest) -> None:
+    """Moves checkpoints that do not stay to where they are deleted; the first does."""
+    if jax.process_index() > 0:
+        return
+    numbers = numbers_in(directory)
+    for number in set(numbers) - policy.staying(numbers):
+        (directory / GOING).mkdir(exist_ok=True)
+        (directory / str(number)).rename(directory / GOING / str(number))
 
 
 def delete_going(directory: pathlib.Path) -> None:
@@ -71,7 +83,6 @@ def delete_going(directory: pathlib.Path) -> None:
 
 def numbers_in(directory: pathlib.Path) -> list[int]:
     """Lists all checkpoints, the newest first; one may be damaged."""
-    # Orbax does not list those whose own files are gone.
     names = [path.name for path in directory.iterdir()] if directory.exists() else []
     return sorted(map(int, filter(str.isdecimal, names)), reverse=True)
 
@@ -82,8 +93,8 @@ def scores_in(directory: pathlib.Path) -> dict[int, float]:
     >>> import tempfile
     >>> directory = pathlib.Path(tempfile.mkdtemp())
     >>> for number, text in ((1, '{"score": 0.5}'), (2, '{"sco')):
-    ...     (directory / str(number) / "about").mkdir(parents=True)
-    ...     _ = (directory / str(number) / "about" / "metadata").write_text(text)
+    ...     (directory / str(number)).mkdir()
+    ...     _ = (directory / str(number) / ABOUT).write_text(text)
     >>> scores_in(directory) == {1: 0.5, 2: LOWEST}
     True
     """
@@ -92,7 +103,7 @@ def scores_in(directory: pathlib.Path) -> dict[int, float]:
 
 def _score(checkpoint: pathlib.Path) -> float:
     try:
-        about = json.loads((checkpoint / "about" / "metadata").read_bytes())
+        about = json.loads((checkpoint / ABOUT).read_bytes())
         score = float(about["score"])
     except (OSError, ValueError, KeyError, TypeError):
         return LOWEST

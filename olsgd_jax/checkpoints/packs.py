@@ -2,9 +2,9 @@
 
 To write an array costs the same however small it is, and once more for every device
 that holds a part: 137 arrays of 16 workers are 2,192 parts. So those of one type, with
-as many rows (their first axis) and placed alike, are written as one matrix. Arrays with
-large rows are written as they are, since a pack is a copy, and so are those with rows
-that several devices share.
+as many rows (their first axis) and placed alike, are written as one matrix; all types
+of 32 bits are one, as the bits that they are. Arrays with large rows are written as
+they are, since a pack is a copy, and so are those with rows that several devices share.
 """
 
 import functools
@@ -21,6 +21,8 @@ from olsgd_jax.types import ArrayTree
 
 LARGEST = 2**20
 """Bytes of a row that is still packed."""
+
+_OF_32_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 
 Packs = list[list[str]]
 """The names of the arrays of every pack."""
@@ -44,7 +46,7 @@ def make_packs(flat: Flat) -> Packs:
     groups: dict[tuple, list[str]] = {}
     for name, x in flat.items():
         if x.size and x.ndim and x.nbytes // len(x) <= LARGEST and _has_whole_rows(x):
-            groups.setdefault((x.dtype, len(x), x.sharding), []).append(name)
+            groups.setdefault((_packed_type(x), len(x), x.sharding), []).append(name)
     return [names for names in groups.values() if len(names) > 1]
 
 
@@ -66,9 +68,8 @@ def packed_targets(
         first = asked[names[0]]
         width = sum(math.prod(asked[name].shape[1:]) for name in names)
         place = _of_rows(first.sharding) or first.sharding
-        return jax.ShapeDtypeStruct(
-            (first.shape[0], width), first.dtype, sharding=place
-        )
+        shape, dtype = (first.shape[0], width), _packed_type(first)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
 
     matrices = {str(number): matrix(names) for number, names in enumerate(packs)}
     return _as_written(Packed(_without(asked, packs), matrices))
@@ -90,8 +91,8 @@ def unpack(
     """
     flat = dict(found.get("alone", {}))
     for number, names in enumerate(packs):
-        shapes = tuple(asked[name].shape for name in names)
-        parts = _parted(found["packs"][str(number)], shapes)
+        kinds = tuple((asked[name].shape, asked[name].dtype) for name in names)
+        parts = _parted(found["packs"][str(number)], kinds)
         for name, part in zip(names, parts, strict=True):
             flat[name] = jax.device_put(part, asked[name].sharding)
     return flat
@@ -99,18 +100,29 @@ def unpack(
 
 @functools.partial(jax.jit, static_argnames="place")
 def _joined(arrays: list[jax.Array], place: Sharding | None) -> jax.Array:
-    matrix = jnp.concatenate([x.reshape(len(x), -1) for x in arrays], axis=1)
+    rows = [_as_type(x, _packed_type(x)).reshape(len(x), -1) for x in arrays]
+    matrix = jnp.concatenate(rows, axis=1)
     return matrix if place is None else lax.with_sharding_constraint(matrix, place)
 
 
-@functools.partial(jax.jit, static_argnames="shapes")
-def _parted(matrix: jax.Array, shapes: tuple[tuple[int, ...], ...]) -> list[jax.Array]:
+@functools.partial(jax.jit, static_argnames="kinds")
+def _parted(
+    matrix: jax.Array, kinds: tuple[tuple[tuple[int, ...], jnp.dtype], ...]
+) -> list[jax.Array]:
     parts, begin = [], 0
-    for shape in shapes:
+    for shape, dtype in kinds:
         end = begin + math.prod(shape[1:])
-        parts.append(matrix[:, begin:end].reshape(shape))
+        parts.append(_as_type(matrix[:, begin:end].reshape(shape), dtype))
         begin = end
     return parts
+
+
+def _packed_type(x: jax.Array | jax.ShapeDtypeStruct) -> jnp.dtype:
+    return jnp.dtype(jnp.uint32) if x.dtype in _OF_32_BITS else x.dtype
+
+
+def _as_type(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
 
 
 def _has_whole_rows(x: jax.Array) -> bool:
