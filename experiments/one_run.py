@@ -10,14 +10,15 @@ from experiments.output import EVENTS, RECORDS
 from experiments.progress import make_progress, shown
 from experiments.report import write_report
 from experiments.tensorboard import with_events
-from olsgd_jax import Config, Record, Rollback, describe, write_records
+from olsgd_jax import Config, describe, write_records
 from olsgd_jax.build import Parts
+from olsgd_jax.record import Entry
 
 
 def run(
     config: Config,
     parts: Parts,
-    records: Iterator[Record | Rollback],
+    records: Iterator[Entry],
     args: argparse.Namespace,
     console: Console,
 ) -> None:

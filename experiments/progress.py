@@ -12,7 +12,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from olsgd_jax import Record, Rollback
+from olsgd_jax import Layout, Record, Resumed, Rollback
+from olsgd_jax.record import Entry
 
 
 def make_progress(console: Console) -> Progress:
@@ -28,8 +29,8 @@ def make_progress(console: Console) -> Progress:
 
 
 def shown(
-    records: Iterable[Record | Rollback], progress: Progress, task: TaskID
-) -> Iterator[Record | Rollback]:
+    records: Iterable[Entry], progress: Progress, task: TaskID
+) -> Iterator[Entry]:
     """Passes records on, and shows each on its way."""
     for record in records:
         if isinstance(record, Rollback):
@@ -38,9 +39,30 @@ def shown(
                 f"learning rate of {record.learning_rate:g}"
             )
             progress.update(task, completed=record.to)
+        elif isinstance(record, Resumed):
+            progress.print(
+                f"Went on after round {record.round} with "
+                f"{describe_change(record.before, record.after)}"
+            )
         else:
             progress.update(task, completed=record.round, shown=_text(record))
         yield record
+
+
+def describe_change(before: Layout, after: Layout) -> str:
+    """Says what is another than it was.
+
+    >>> before = Layout(16, None, "16 x cpu", 1)
+    >>> describe_change(before, before._replace(num_workers=8, devices="8 x cpu"))
+    '8 workers instead of 16, 8 x cpu instead of 16 x cpu'
+    """
+    forms = ("{} workers", "the mapping {}", "{}", "{} processes")
+    changed = [
+        f"{form.format(new)} instead of {old}"
+        for form, old, new in zip(forms, before, after, strict=True)
+        if old != new
+    ]
+    return ", ".join(changed)
 
 
 def _text(record: Record) -> str:

@@ -5,14 +5,13 @@ from collections.abc import Iterable, Iterator
 
 from tensorboardX import SummaryWriter
 
-from olsgd_jax import Record, Rollback
+from olsgd_jax import Record
+from olsgd_jax.record import Entry
 
 FIELDS = ("train_loss", "learning_rate", "spread", "bytes_per_step", "seconds")
 
 
-def with_events(
-    records: Iterable[Record | Rollback], directory: pathlib.Path
-) -> Iterator[Record | Rollback]:
+def with_events(records: Iterable[Entry], directory: pathlib.Path) -> Iterator[Entry]:
     """Passes records on, and writes each as events on its way.
 
     The step of an event is the number of examples, by which runs can be compared.

@@ -10,9 +10,12 @@ given stand instead of the preset's. On CPUs every worker is a device of its own
 several processes, each with its share of the workers, process 0 writes and prints.
 
 A run that was stopped goes on with --resume, and gives the same records and the same
-model as if it had not been. SIGTERM or SIGINT lets the round end, saves a checkpoint,
-and ends the run with status 75; a second SIGINT ends it at once. In several processes
-it is enough that one of them gets the signal.
+model as if it had not been. It may go on with another --num-workers or --mapping, on
+other devices, or in another number of processes; its records say so.
+
+SIGTERM or SIGINT lets the round end, saves a checkpoint, and ends the run with status
+75; a second SIGINT ends it at once. In several processes it is enough that one of them
+gets the signal.
 """
 
 import argparse
@@ -29,6 +32,7 @@ from experiments.options import (
     add_config_options,
     add_process_options,
     config_options,
+    count,
     join_as_asked,
 )
 from experiments.output import (
@@ -69,7 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--tensorboard", action="store_true", help="write event files to OUT/events too"
     )
     parser.add_argument(
-        "--cpu-devices", type=int, help="of a process; by default one for each worker"
+        "--cpu-devices", type=count, help="of a process; by default one for each worker"
     )
     add_output_options(parser)
     add_divergence_options(parser)
@@ -110,6 +114,10 @@ def train_as_asked(
             return str(error)
         except PreemptedError as error:
             return describe_stop(error, args, console)
+        except OSError as error:
+            if jax.process_count() > 1:
+                raise  # ends this process at once: others wait for it
+            return str(error)
     return 0
 
 

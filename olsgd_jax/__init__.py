@@ -39,7 +39,9 @@ from olsgd_jax.planner import Plan as Plan
 from olsgd_jax.planner import plan as plan
 from olsgd_jax.preemption import PreemptedError as PreemptedError
 from olsgd_jax.preemption import Preemption as Preemption
+from olsgd_jax.record import Layout as Layout
 from olsgd_jax.record import Record as Record
+from olsgd_jax.record import Resumed as Resumed
 from olsgd_jax.record import Rollback as Rollback
 from olsgd_jax.record import Run as Run
 from olsgd_jax.records import read_records as read_records

@@ -1,12 +1,16 @@
-"""Where numbers come from: versions and commit of the code that made them."""
+"""Where numbers come from: the code that made them, and the devices it ran on."""
 
 import functools
 import importlib.metadata
 import pathlib
 import platform
 import subprocess
+from collections.abc import Mapping
 
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "scikit-learn", "olsgd_jax")
+import jax
+
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_PACKAGES += ("scikit-learn", "olsgd_jax")
 
 
 @functools.cache
@@ -19,6 +23,24 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = "from sources"  # then the commit tells more
     return found
+
+
+def devices() -> str:
+    """Says how many devices of which kind all processes have."""
+    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+
+
+def changed_versions(found: Mapping[str, str]) -> list[str]:
+    """Lists what ran in another version than it does now.
+
+    >>> changed_versions({**versions(), "jax": "0.4.1"})
+    ['jax was 0.4.1, is ...']
+    """
+    return [
+        f"{name} was {found.get(name, 'not noted')}, is {version}"
+        for name, version in versions().items()
+        if found.get(name) != version
+    ]
 
 
 @functools.cache

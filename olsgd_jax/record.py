@@ -1,7 +1,7 @@
 """What is measured of a run."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from olsgd_jax.evaluate import Evaluation
 from olsgd_jax.types import Option
@@ -55,15 +55,52 @@ class Rollback(NamedTuple):
     learning_rate: float  # base learning rate from there on, γ
 
 
-def kept_records(history: Iterable[Record | Rollback]) -> list[Record]:
-    """Leaves out what was undone."""
-    kept: list[Record] = []
-    for row in history:
-        if isinstance(row, Rollback):
-            kept = [record for record in kept if record.round <= row.to]
+class Layout(NamedTuple):
+    """How many workers a run has, and where they are.
+
+    >>> from olsgd_jax import Layout
+    >>> Layout(8, mapping=None, devices="4 x cpu", num_processes=2).num_workers
+    8
+    """
+
+    num_workers: int  # m
+    mapping: str | None  # as in the config
+    devices: str  # how many of which kind, in all processes
+    num_processes: int
+
+
+class Resumed(NamedTuple):
+    """A place where a run went on with another layout than it had.
+
+    >>> from olsgd_jax import Layout, Resumed
+    >>> before = Layout(16, None, "16 x cpu", 1)
+    >>> Resumed(40, before, before._replace(num_workers=8)).after.num_workers
+    8
+    """
+
+    round: int  # after which it did
+    before: Layout
+    after: Layout
+
+
+Entry: TypeAlias = Record | Rollback | Resumed
+"""One thing that happened in a run."""
+
+
+def kept_entries(history: Iterable[Entry]) -> list[Record | Resumed]:
+    """Leaves out what was undone, and the rollbacks that undid it."""
+    kept: list[Record | Resumed] = []
+    for entry in history:
+        if isinstance(entry, Rollback):
+            kept = [earlier for earlier in kept if earlier.round <= entry.to]
         else:
-            kept.append(row)
+            kept.append(entry)
     return kept
+
+
+def kept_records(history: Iterable[Entry]) -> list[Record]:
+    """Gives the records that were not undone."""
+    return [entry for entry in kept_entries(history) if isinstance(entry, Record)]
 
 
 class Run(NamedTuple):
@@ -86,3 +123,4 @@ class Run(NamedTuple):
     records: list[Record]  # of the rounds that the run kept
     rollbacks: list[Rollback]
     outcome: str | None  # one of OUTCOMES; None: it was stopped, or still runs
+    resumes: Sequence[Resumed] = ()  # changes of layout that the run kept

@@ -1,8 +1,9 @@
 """Records: what was measured of a run, as lines of JSON.
 
 The first line of a file says what ran: the whole config, what follows from it, the
-versions, the commit and the devices. Every other line is one `Record`, or a `Rollback`
-to a round before it, but for the last of a run that came to its end: that one says how.
+versions, the commit and the devices. Every other line is one `Record`, a `Rollback` to
+a round before it, or a place where the run was `Resumed` with another layout; but for
+the last of a run that came to its end: that one says how.
 """
 
 import collections
@@ -17,15 +18,25 @@ import jax
 from olsgd_jax.checks import check_choice
 from olsgd_jax.config import Config
 from olsgd_jax.describe import Facts
-from olsgd_jax.provenance import commit, versions
-from olsgd_jax.record import OUTCOMES, Record, Rollback, Run, kept_records
-from olsgd_jax.rows import ROLLBACK, from_row, parse_row, to_row
+from olsgd_jax.files import writing
+from olsgd_jax.header import check_header
+from olsgd_jax.provenance import commit, devices, versions
+from olsgd_jax.record import (
+    OUTCOMES,
+    Entry,
+    Resumed,
+    Rollback,
+    Run,
+    kept_entries,
+    kept_records,
+)
+from olsgd_jax.rows import fields_of, from_row, parse_row, to_row
 
 
 def write_records(
     path: pathlib.Path,
     config: Config,
-    records: Iterable[Record | Rollback],
+    records: Iterable[Entry],
     facts: Facts | None = None,
 ) -> None:
     """Writes a run to a file made anew, each record as soon as it comes.
@@ -40,6 +51,7 @@ def write_records(
 
     Raises:
       FloatingPointError: when the run diverges, after that has been written as well.
+      OSError: if the file cannot be written.
 
     >>> import pathlib, tempfile
     >>> from olsgd_jax import Config, read_records, train, write_records
@@ -57,15 +69,19 @@ def write_records(
         "facts": facts and facts._asdict(),
         "versions": versions(),
         "commit": commit(),
-        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "devices": devices(),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("wb", buffering=0)
+    with file:
 
         def write(row: dict) -> None:
-            # Flushed in one piece, so that a run that is stopped leaves whole lines.
-            file.write(json.dumps(row, allow_nan=False) + "\n")
-            file.flush()
+            # Not buffered, so that a run that is stopped leaves whole lines.
+            line = json.dumps(row, allow_nan=False).encode() + b"\n"
+            with writing(path):
+                while line:
+                    line = line[file.write(line) :]
 
         try:
             for row in itertools.chain([header], map(to_row, records)):
@@ -89,12 +105,16 @@ def read_records(path: pathlib.Path) -> Run:
     >>> Config(**read_records(path).config) == Config(seed=3)
     True
     """
-    header, *lines = path.read_text(encoding="utf-8").split("\n")
+    try:
+        header, *lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8, got {error}") from error
     if not lines or lines.pop():
         raise ValueError(
             f"{path} must end with a whole line; it was cut off, or is being written"
         )
-    first = parse_row(header, Run._fields[:-3], f"{path}, line 1")
+    first = parse_row(header, Run._fields[:-4], f"{path}, line 1")
+    check_header(first, f"{path}, line 1")
     outcome = None
     if lines and '"outcome"' in lines[-1]:
         where = f"{path}, line {len(lines) + 1}"
@@ -103,8 +123,11 @@ def read_records(path: pathlib.Path) -> Run:
     history = []
     for number, line in enumerate(lines, start=2):
         where = f"{path}, line {number}"
-        fields = (ROLLBACK,) if f'"{ROLLBACK}"' in line else Record._fields
-        history.append(from_row(parse_row(line, fields, where), where))
-    rollbacks = [row for row in history if isinstance(row, Rollback)]
-    records = kept_records(history)
-    return Run(**first, records=records, rollbacks=rollbacks, outcome=outcome)
+        history.append(from_row(parse_row(line, fields_of(line), where), where))
+    return Run(
+        **first,
+        records=kept_records(history),
+        rollbacks=[entry for entry in history if isinstance(entry, Rollback)],
+        outcome=outcome,
+        resumes=[x for x in kept_entries(history) if isinstance(x, Resumed)],
+    )

@@ -2,20 +2,33 @@
 
 Batches follow from the round's number and random keys never change, so nothing of them
 is in here.
+
+A run may go on with another number of workers (see `resize`), on other devices, in
+another number of processes or under another mapping; its records say so. Examples are
+then shared out as for a run that had so many workers from its beginning, and every
+worker takes the batches that the round has in such a run. The learning rate is scaled
+to the workers of now, if it is scaled at all, and goes by the epochs that all workers
+together have behind them. The number of rounds stays what the config says.
 """
 
 import dataclasses
+import warnings
 from typing import NamedTuple
 
+import jax
+
+from olsgd_jax.build import Parts
 from olsgd_jax.checkpoints import Checkpoints
 from olsgd_jax.config import Config
 from olsgd_jax.local import WorkerState
-from olsgd_jax.provenance import commit, versions
-from olsgd_jax.record import Record, Rollback, kept_records
+from olsgd_jax.provenance import changed_versions, commit, devices, versions
+from olsgd_jax.record import Entry, Layout, Resumed, kept_records
+from olsgd_jax.regroup import like_workers
+from olsgd_jax.resize import resized
 from olsgd_jax.rows import from_row, to_row
 from olsgd_jax.types import Option
 
-FREE = ("num_rounds", "data_dir", "mapping")
+FREE = ("num_workers", "num_rounds", "data_dir", "mapping")
 """Options that may change when a run goes on; all others have made it what it is."""
 
 
@@ -26,7 +39,8 @@ class Progress(NamedTuple):
     seconds: float = 0.0  # spent in them
     losses: tuple[float, ...] = ()  # of every round since the last record
     last_loss: float | None = None  # of the last round
-    records: tuple[Record | Rollback, ...] = ()  # all that there were, undone or not
+    examples: int = 0  # that all workers have learned from, repeats included
+    records: tuple[Entry, ...] = ()  # all that there were, undone or not
 
 
 def save(
@@ -38,6 +52,7 @@ def save(
         **progress._asdict(),
         "records": rows,
         "config": dataclasses.asdict(config),
+        "layout": _layout(config)._asdict(),
         "versions": versions(),
         "commit": commit(),
     }
@@ -47,30 +62,86 @@ def save(
 
 
 def restore(
-    checkpoints: Checkpoints, config: Config, state: WorkerState
+    checkpoints: Checkpoints | None, config: Config, parts: Parts
 ) -> tuple[WorkerState, Progress]:
-    """Reads the newest checkpoint of a run, or starts from the given state.
+    """Reads the newest checkpoint of a run; starts it where there is none.
 
     Raises:
       ValueError: if the checkpoint is of a run with other options.
     """
+    start = parts.init()
 
     def like(facts: dict) -> WorkerState:
+        _check_facts(facts)
         _check_same_run(facts["config"], config)
-        return state
+        m = facts["config"]["num_workers"]
+        same = m == config.num_workers
+        return start if same else like_workers(start, m, parts.mesh)
 
-    found = checkpoints.restore(like)
+    found = checkpoints and checkpoints.restore(like)
     if found is None:
-        return state, Progress()
-    facts, where = found.facts, f"checkpoint {found.number}"
-    records = tuple(from_row(row, where) for row in facts["records"])
-    kept = {name: facts[name] for name in Progress._fields if name != "records"}
+        return start, Progress()
+    _warn_of_versions(found.facts["versions"], found.number)
+    state = resized(found.tree, config, parts)
+    progress = _progress(found.facts, f"checkpoint {found.number}")
+    before, after = Layout(**found.facts["layout"]), _layout(config)
+    if before != after and progress.round < config.num_rounds:
+        change = Resumed(progress.round, before, after)
+        progress = progress._replace(records=(*progress.records, change))
+    return state, progress
+
+
+def steps_ahead(config: Config, progress: Progress) -> float:
+    """Says by how many local steps a run is further than their number says.
+
+    >>> config = Config(num_workers=2, sync_period=4, batch_size=32)
+    >>> steps_ahead(config, Progress(round=1, examples=4 * 4 * 32))  # of 4 workers
+    4.0
+    """
+    per_step = config.num_workers * config.batch_size
+    # Whole numbers first: the same result wherever the run is stopped.
+    return (progress.examples - config.num_steps(progress.round) * per_step) / per_step
+
+
+def _progress(facts: dict, where: str) -> Progress:
+    kept = {name: facts[name] for name in Progress._fields}
     kept["losses"] = tuple(kept["losses"])
-    return found.tree, Progress(**kept, records=records)
+    kept["records"] = tuple(from_row(row, where) for row in kept["records"])
+    return Progress(**kept)
+
+
+def _layout(config: Config) -> Layout:
+    return Layout(config.num_workers, config.mapping, devices(), jax.process_count())
+
+
+def _warn_of_versions(found: dict[str, str], number: int) -> None:
+    if changed := changed_versions(found):
+        warnings.warn(
+            f"checkpoint {number} is of other versions: {'; '.join(changed)}; the run "
+            "goes on, but the last bits of its numbers may be others",
+            stacklevel=4,
+        )
+
+
+def _check_facts(facts: dict) -> None:
+    """Raises unless a checkpoint holds what `save` puts there."""
+    missing = {*Progress._fields, "config", "layout", "versions"} - facts.keys()
+    if missing:
+        raise ValueError(
+            "checkpoints must be of a run of train, got one without "
+            f"{', '.join(sorted(missing))}; use another directory"
+        )
 
 
 def _check_same_run(found: dict[str, Option], config: Config) -> None:
-    kept, asked = dataclasses.asdict(Config(**found)), dataclasses.asdict(config)
+    try:
+        kept = dataclasses.asdict(Config(**found))
+    except TypeError as error:
+        raise ValueError(
+            f"checkpoints must be of this version of the library, but {error}; go on "
+            "with the version that began the run"
+        ) from error
+    asked = dataclasses.asdict(config)
     changed = [
         f"{name} was {kept[name]!r}, not {asked[name]!r}"
         for name in asked

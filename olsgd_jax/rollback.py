@@ -6,6 +6,7 @@
 Momentum, velocities and what else was learned of gradients start anew. Counts of steps
 stay, so that a schedule goes on where it was, and so do rounds and random keys: batches
 are those that the rounds would have had. Where nothing was saved, the run begins again.
+A checkpoint of another number of workers is resized first (see `resize`).
 """
 
 import dataclasses
@@ -13,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import jax
-import jax.numpy as jnp
 
 from olsgd_jax.build import Parts, build_optimizer, build_schedule, build_strategy
 from olsgd_jax.checkpoints import Checkpoints
@@ -22,9 +22,9 @@ from olsgd_jax.config import Config
 from olsgd_jax.consensus import model_of
 from olsgd_jax.divergence import DivergedError
 from olsgd_jax.local import WorkerState
-from olsgd_jax.record import Record, Rollback
-from olsgd_jax.resume import Progress, restore
-from olsgd_jax.state import init_state
+from olsgd_jax.record import Entry, Record, Resumed, Rollback, kept_entries
+from olsgd_jax.restart import start_workers
+from olsgd_jax.resume import Progress, restore, steps_ahead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def run_with_rollbacks(
     progress: Progress,
     checkpoints: Checkpoints | None,
     rollbacks: Rollbacks,
-) -> Iterator[Record | Rollback]:
+) -> Iterator[Entry]:
     """Runs to the end, from wherever the run is, as often as it takes and may.
 
     What it yields is what happened, undone or not, from the beginning of the run on.
@@ -72,7 +72,8 @@ def run_with_rollbacks(
         happened = [row for row in history if isinstance(row, Rollback)]
         rate = happened[-1].learning_rate if happened else config.learning_rate
         now = dataclasses.replace(config, learning_rate=rate)
-        own = _at_rate_of(now, parts) if happened else parts
+        ahead = steps_ahead(config, progress)
+        own = _at_rate_of(now, parts, ahead) if happened or ahead else parts
         try:
             for record in run(now, own, state, progress):
                 history.append(record)
@@ -82,13 +83,19 @@ def run_with_rollbacks(
             if len(happened) >= rollbacks.times:
                 raise
             number = error.round
-        state, progress = parts.init(), Progress()
-        if checkpoints is not None:
-            state, progress = restore(checkpoints, config, state)
+        state, progress = restore(checkpoints, config, parts)
         state = restarted(state, config, parts)
-        history.append(Rollback(number, progress.round, rollbacks.scale * rate))
+        back = Rollback(number, progress.round, rollbacks.scale * rate)
+        new = [back, *_changed_again(progress, [*history, back])]
+        history += new
         progress = progress._replace(records=tuple(history))
-        yield history[-1]
+        yield from new
+
+
+def _changed_again(progress: Progress, history: list[Entry]) -> list[Resumed]:
+    """Gives the change of layout that goes with a checkpoint from before the change."""
+    kept, last = kept_entries(history), progress.records[-1:]
+    return [x for x in last if isinstance(x, Resumed) and x not in kept]
 
 
 def restarted(state: WorkerState, config: Config, parts: Parts) -> WorkerState:
@@ -96,26 +103,13 @@ def restarted(state: WorkerState, config: Config, parts: Parts) -> WorkerState:
     has_anchor = hasattr(state.strategy_state, "anchor")
     which = "anchor" if has_anchor else "consensus"
     model = model_of(state, parts.strategy, which, parts.mesh)
-    params, model_state = jax.device_get(model)  # to be put on all devices
-    fresh = init_state(
-        params,
-        parts.optimizer,
-        parts.strategy,
-        mesh=parts.mesh,
-        num_workers=config.num_workers,
-        model_state=model_state,
-        seed=config.seed,
-    )
-
-    def keep_counts(new: jax.Array, old: jax.Array) -> jax.Array:
-        return new if jnp.issubdtype(new.dtype, jnp.inexact) else old
-
-    return jax.tree.map(keep_counts, fresh, state)
+    model = jax.device_get(model)  # to be put on all devices
+    return start_workers(model, state, config, parts)
 
 
-def _at_rate_of(config: Config, parts: Parts) -> Parts:
-    """Gives the parts the learning rate of a config."""
-    schedule = build_schedule(config, sum(map(len, parts.shards)))
+def _at_rate_of(config: Config, parts: Parts, ahead: float) -> Parts:
+    """Gives the parts the learning rate of a config, for a run so many steps ahead."""
+    schedule = build_schedule(config, sum(map(len, parts.shards)), ahead)
     return parts._replace(
         schedule=schedule,
         optimizer=build_optimizer(config, schedule),

@@ -1,31 +1,42 @@
-"""Records and rollbacks as rows of JSON."""
+"""What happened in a run, as rows of JSON."""
 
 import json
 import math
 
-from olsgd_jax.checks import check_number
+from olsgd_jax.checks import check_count, check_number
 from olsgd_jax.evaluate import Evaluation
-from olsgd_jax.record import Record, Rollback
+from olsgd_jax.record import Entry, Layout, Record, Resumed, Rollback
 
-ROLLBACK = "rollback"  # the one name in the row of a rollback
-
-
-def to_row(record: Record | Rollback) -> dict:
-    """Gives a record or a rollback as it can be written in JSON."""
-    if isinstance(record, Rollback):
-        return {ROLLBACK: record._asdict()}
-    tests = {name: test._asdict() for name, test in record.tests.items()}
-    return {**record._asdict(), "tests": tests}
+ROLLBACK, RESUMED = "rollback", "resumed"  # the one name in a row of that kind
 
 
-def from_row(row: dict, where: str) -> Record | Rollback:
+def to_row(entry: Entry) -> dict:
+    """Gives a record, or what else happened, as it can be written in JSON."""
+    if isinstance(entry, Rollback):
+        return {ROLLBACK: entry._asdict()}
+    if isinstance(entry, Resumed):
+        layouts = {x: getattr(entry, x)._asdict() for x in ("before", "after")}
+        return {RESUMED: {"round": entry.round, **layouts}}
+    tests = {name: test._asdict() for name, test in entry.tests.items()}
+    return {**entry._asdict(), "tests": tests}
+
+
+def fields_of(line: str) -> tuple[str, ...]:
+    """Says which fields a row has to hold, by what stands in its line."""
+    kinds = [kind for kind in (ROLLBACK, RESUMED) if f'"{kind}"' in line]
+    return tuple(kinds) or Record._fields
+
+
+def from_row(row: dict, where: str) -> Entry:
     """Undoes `to_row`.
 
     Args:
-      row: has the fields of a record, or that of a rollback.
+      row: has the fields of a record, or the one of another kind.
       where: it was found, for errors.
     """
-    return _rollback(row[ROLLBACK], where) if ROLLBACK in row else _record(row, where)
+    if ROLLBACK in row:
+        return _rollback(row[ROLLBACK], where)
+    return _resumed(row[RESUMED], where) if RESUMED in row else _record(row, where)
 
 
 def parse_row(line: str, fields: tuple[str, ...], where: str) -> dict:
@@ -40,10 +51,24 @@ def parse_row(line: str, fields: tuple[str, ...], where: str) -> dict:
     return row
 
 
-def _rollback(row: object, where: str) -> Rollback:
-    if not isinstance(row, dict) or set(row) != set(Rollback._fields):
-        fields = ", ".join(Rollback._fields)
-        raise ValueError(f"{where}: {ROLLBACK} must hold {fields}, got {row}")
+def _checked(row: object, fields: tuple[str, ...], where: str) -> dict:
+    if not isinstance(row, dict) or set(row) != set(fields):
+        raise ValueError(f"{where} must hold {', '.join(fields)}, got {row}")
+    return row
+
+
+def _resumed(found: object, where: str) -> Resumed:
+    row = _checked(found, Resumed._fields, f"{where}: {RESUMED}")
+    check_count(f"{where}: round", row["round"])
+    layouts = {
+        name: Layout(**_checked(row[name], Layout._fields, f"{where}: {name}"))
+        for name in ("before", "after")
+    }
+    return Resumed(row["round"], **layouts)
+
+
+def _rollback(found: object, where: str) -> Rollback:
+    row = _checked(found, Rollback._fields, f"{where}: {ROLLBACK}")
     for name, value in row.items():
         check_number(f"{where}: {name}", value, 0, math.inf, "[)")
     return Rollback(**row)
@@ -55,9 +80,7 @@ def _record(row: dict, where: str) -> Record:
     if not isinstance(tests, dict) or not tests:
         raise ValueError(f"{where}: tests must hold at least one, got {tests!r}")
     for name, test in tests.items():
-        if not isinstance(test, dict) or set(test) != set(Evaluation._fields):
-            fields = ", ".join(Evaluation._fields)
-            raise ValueError(f"{where}: tests[{name!r}] must hold {fields}, got {test}")
+        _checked(test, Evaluation._fields, f"{where}: tests[{name!r}]")
         numbers |= {f"tests[{name!r}]: {field}": x for field, x in test.items()}
     for name, value in numbers.items():
         check_number(f"{where}: {name}", value, -math.inf, math.inf, "()")

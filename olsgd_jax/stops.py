@@ -55,8 +55,10 @@ def advanced(config: Config, parts: Parts, progress: Progress, stop: Stop) -> Pr
     first, last_loss = stop.round + 1 - len(means), progress.last_loss
     check_losses(stop.losses, means, first, config, last_loss, parts.mesh)
     check_state_finite(stop.state, stop.round, config, means[-1], parts.mesh)
+    num_steps = config.num_steps(stop.round) - config.num_steps(progress.round)
     return progress._replace(
         round=stop.round,
+        examples=progress.examples + num_steps * config.num_workers * config.batch_size,
         seconds=progress.seconds + stop.seconds,
         losses=(*progress.losses, *means),
         last_loss=means[-1],
@@ -77,11 +79,11 @@ def make_record(
     for name, value in (*measured, ("spread", apart)):
         if not math.isfinite(value):
             raise diverged(name, value, progress.round, config, progress.last_loss)
-    step = progress.round * config.sync_period + config.long_first_round
+    step = config.num_steps(progress.round)
     return Record(
         round=progress.round,
         step=step,
-        examples=step * config.num_workers * config.batch_size,
+        examples=progress.examples,
         learning_rate=float(jnp.asarray(parts.schedule(step - 1))),
         train_loss=sum(progress.losses) / len(progress.losses),
         tests=tests,

@@ -7,11 +7,11 @@ from typing import overload
 from olsgd_jax.build import Parts, build
 from olsgd_jax.checkpoints import Checkpoints, Due
 from olsgd_jax.config import Config
-from olsgd_jax.consensus import model_of
+from olsgd_jax.consensus import check_kept
 from olsgd_jax.describe import describe
 from olsgd_jax.local import WorkerState
 from olsgd_jax.preemption import PreemptedError
-from olsgd_jax.record import Record, Rollback
+from olsgd_jax.record import Entry, Record, Rollback
 from olsgd_jax.resume import Progress, restore, save
 from olsgd_jax.rollback import Rollbacks, run_with_rollbacks
 from olsgd_jax.rounds import run_rounds
@@ -23,7 +23,7 @@ def train(
     config: Config,
     parts: Parts | None = None,
     *,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: None = None,
     due: Due | None = None,
     preempted: Callable[[], bool] | None = None,
 ) -> Iterator[Record]: ...
@@ -37,8 +37,8 @@ def train(
     checkpoints: Checkpoints | None = None,
     due: Due | None = None,
     preempted: Callable[[], bool] | None = None,
-    rollbacks: Rollbacks,
-) -> Iterator[Record | Rollback]: ...
+    rollbacks: Rollbacks | None = None,
+) -> Iterator[Entry]: ...
 
 
 def train(
@@ -49,7 +49,7 @@ def train(
     due: Due | None = None,
     preempted: Callable[[], bool] | None = None,
     rollbacks: Rollbacks | None = None,
-) -> Iterator[Record | Rollback]:
+) -> Iterator[Entry]:
     """Trains as a config says.
 
     Whatever is wrong with the config is raised by the call; the training itself goes
@@ -59,7 +59,8 @@ def train(
       config: of the run.
       parts: what `build` made of it; built here by default.
       checkpoints: where the run is kept. If it holds one of this run, training goes on
-        from there, to the same numbers as if it had never stopped.
+        from there, to the same numbers as if it had never stopped; with another
+        number of workers as `resize` says.
       due: says when a checkpoint is due; by default after the last round only.
       preempted: asked after every round but the last whether to stop there, as
         `Preemption` says it; in several processes it has to say the same in all.
@@ -67,7 +68,8 @@ def train(
 
     Returns:
       A record of every `evaluate_every` rounds, and one of the last round; those of
-      before a run was stopped come first. A `Rollback` where the run went back.
+      before a run was stopped come first. A `Rollback` where the run went back, and
+      a `Resumed` where it went on with other workers, devices, processes or mapping.
 
     Raises:
       FloatingPointError: when a loss or a parameter is not finite, while records are
@@ -80,11 +82,10 @@ def train(
     [8, 12]
     """
     parts = parts or build(config)
-    state, progress = parts.init(), Progress()
-    for which in config.evaluate:  # raises where the strategy keeps no such model
-        model_of(state, parts.strategy, which, parts.mesh)
+    state, progress = restore(checkpoints, config, parts)
+    for which in config.evaluate:
+        check_kept("evaluate", which, state, parts.strategy)
     if checkpoints is not None:
-        state, progress = restore(checkpoints, config, state)
         due = due or Due()
     went_back = any(isinstance(row, Rollback) for row in progress.records)
     if went_back and rollbacks is None:

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
 from experiments.killed import left_behind
 from experiments.launch import end_all, free_coordinator, start
-from olsgd_jax import read_records
+from olsgd_jax import Layout, Resumed, read_records
+from tests.moved import go_on
 
 ROOT = pathlib.Path(__file__).parents[1]
 TRAIN = f"exec {sys.executable} -m experiments.train --width 4 --batch-size 4"
@@ -53,6 +55,37 @@ def test_two_processes_train_as_one_does(tmp_path):
                 values = [getattr(record, field) for record in (a, b)]
                 np.testing.assert_allclose(*values, rtol=1e-12, atol=1e-12)
         assert runs[0].records[-1].round == 20
+
+
+def test_a_run_may_move_between_processes_and_change_its_workers(tmp_path):
+    script = [sys.executable, str(ROOT / "tests" / "moved.py"), str(tmp_path / "moved")]
+    # Rounds in all, workers, processes, devices of each.
+    stages = [(2, 4, 1, 4), (3, 4, 2, 2), (4, 6, 2, 3), (5, 4, 1, 2)]
+    for num_rounds, num_workers, num_processes, devices in stages:
+        command = [*script, *map(str, (num_rounds, num_workers, devices))]
+        statuses, written = run(command, num_processes)
+        assert statuses == [0] * num_processes, written
+    with jax.numpy_dtype_promotion("standard"):  # as the processes have it
+        for num_rounds, num_workers, *_ in stages[1:]:
+            go_on(tmp_path / "stayed", num_rounds, num_workers, mapping="vmap")
+    moved, stayed = (
+        read_records(tmp_path / x / "run.jsonl") for x in ("moved", "stayed")
+    )
+    assert [x.round for x in moved.records] == [1, 2, 3, 4, 5]
+    for a, b in zip(moved.records, stayed.records, strict=True):
+        assert a.examples == b.examples
+        for field in ("train_loss", "test_loss", "test_accuracy", "spread"):
+            values = [getattr(record, field) for record in (a, b)]
+            np.testing.assert_allclose(*values, rtol=1e-12, atol=1e-12)
+    layouts = [
+        Layout(num_workers, None, f"{num_processes * devices} x cpu", num_processes)
+        for _, num_workers, num_processes, devices in stages
+    ]
+    assert moved.resumes == [
+        Resumed(stage[0], before, after)
+        for stage, before, after in zip(stages, layouts, layouts[1:], strict=False)
+    ]
+    assert [x.round for x in stayed.resumes] == [3, 4]
 
 
 def test_process_0_alone_writes(tmp_path):

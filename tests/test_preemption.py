@@ -15,6 +15,7 @@ from rich.console import Console
 
 from experiments.launch import end_all, free_coordinator, start
 from experiments.output import describe_stop
+from experiments.same_run import end_of
 from olsgd_jax import Checkpoints, Config, PreemptedError, Preemption, train
 from olsgd_jax.preemption import RESUMABLE
 
@@ -156,9 +157,7 @@ def run(command, *options):
         (LAUNCH, signal.SIGINT),
     ],
 )
-def test_a_command_that_gets_a_signal_goes_on_to_the_same_records(
-    before, number, tmp_path
-):
+def test_a_command_that_gets_a_signal_goes_on_to_the_same_end(before, number, tmp_path):
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     command = [*before, *TRAIN, "--out"]
     written = run_to_a_signal([*command, str(stopped)], number)
@@ -169,6 +168,7 @@ def test_a_command_that_gets_a_signal_goes_on_to_the_same_records(
     assert f"Goes on after round {said[1]}" in resumed
     run([*command, str(whole)], *options)
     assert rows(stopped) == rows(whole)
+    assert end_of(stopped).state == end_of(whole).state
 
 
 def test_what_is_not_saved_is_not_said_to_be_resumable(capsys):

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from olsgd_jax import Checkpoints, Config, Due, train
+from olsgd_jax import Checkpoints, Config, Due, Layout, Record, Resumed, train
 from olsgd_jax.build import build
 from olsgd_jax.strategies import STRATEGIES
 
@@ -30,8 +30,8 @@ def final_bits(config, directory):
     return [np.asarray(x).tobytes() for x in jax.tree.leaves(plain)]
 
 
-def without_seconds(records):
-    return [record._replace(seconds=0) for record in records]
+def without_seconds(entries):
+    return [x._replace(seconds=0) if isinstance(x, Record) else x for x in entries]
 
 
 def run(config, directory, every=2, num_records=None):
@@ -102,6 +102,9 @@ def test_another_mapping_may_go_on(tmp_path):
     run(lanes, tmp_path, num_records=1)
     records, whole = run(devices, tmp_path), run(lanes, tmp_path / "whole")
     assert records[-1].test_loss == pytest.approx(whole[-1].test_loss, rel=1e-9)
+    before = Layout(2, "vmap", "16 x cpu", 1)
+    change = Resumed(2, before, before._replace(mapping="shard_map"))
+    assert [x for x in records if not isinstance(x, Record)] == [change]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from matplotlib.figure import Figure
 
+from experiments.progress import describe_change
 from experiments.reporting.figures import Line, draw_bars, draw_lines
 from experiments.reporting.sections import Picture, Section, Table
 from olsgd_jax import Record, Run
@@ -46,7 +47,7 @@ def results(runs: Mapping[str, Run]) -> Section:
     return Section(
         title="All runs",
         text=_MEANING,
-        tables=[Table(["Run", *heads(), "Outcome"], rows)],
+        tables=[Table(["Run", *heads(), "Outcome"], rows), *_changes(runs)],
         pictures=_pictures(records) if few and records else (),
         folded=not few,
     )
@@ -56,6 +57,17 @@ def _outcome(run: Run) -> str:
     how = run.outcome or "stopped, or running"
     times = len(run.rollbacks)
     return f"{how}, after {times} rollback{'s' * (times > 1)}" if times else how
+
+
+def _changes(runs: Mapping[str, Run]) -> list[Table]:
+    """Says where runs went on with other workers, or elsewhere."""
+    rows = [
+        [name, str(x.round), describe_change(x.before, x.after)]
+        for name, run in runs.items()
+        for x in run.resumes
+    ]
+    heads = ["Run", "After round", "Went on with"]
+    return [Table(heads, rows, "Runs that changed on their way")] if rows else []
 
 
 def options(runs: Mapping[str, Run]) -> Section:

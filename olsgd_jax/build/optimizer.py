@@ -18,12 +18,16 @@ from olsgd_jax.types import Params
 REFERENCE_BATCH_SIZE = 128  # of one worker, for which base rates are given
 
 
-def build_schedule(config: Config, num_examples: int) -> optax.Schedule:
+def build_schedule(
+    config: Config, num_examples: int, ahead: float = 0.0
+) -> optax.Schedule:
     """Builds the learning rate as a function of the number of local steps so far.
 
     Args:
       config: of the run.
       num_examples: of all workers together; they make an epoch.
+      ahead: local steps by which the run is further than their number says, since it
+        had more workers before; below 0 if it had fewer.
 
     >>> from olsgd_jax import Config
     >>> from olsgd_jax.build import build_schedule
@@ -40,8 +44,9 @@ def build_schedule(config: Config, num_examples: int) -> optax.Schedule:
     warmup = config.warmup_epochs * steps_per_epoch
 
     def schedule(step: jax.typing.ArrayLike) -> jax.Array:
-        step = jnp.asarray(step, jnp.float32)
-        progress = jnp.minimum(step / warmup, 1) if warmup else jnp.ones_like(step)
+        step = jnp.asarray(step, jnp.float32) + ahead
+        has_warmup = warmup > 1e-30  # or it is 0 as a float32
+        progress = jnp.minimum(step / warmup, 1) if has_warmup else jnp.ones_like(step)
         rate = config.learning_rate + (peak - config.learning_rate) * progress
         return rate * 0.1 ** jnp.sum(step >= decays, dtype=jnp.float32)
 

@@ -1,0 +1,215 @@
+"""Another number of workers: who stays, who comes, and what is left of who goes."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from olsgd_jax import Config, init_state, worker_mesh
+from olsgd_jax.build import build
+from olsgd_jax.regroup import like_workers
+from olsgd_jax.resize import resized
+from olsgd_jax.strategies import STRATEGIES
+from tests.helpers import as_tree
+
+RATED = ("overlap_local_sgd", "slowmo")  # strategies that can count steps
+EQUAL = ("sync_sgd", "local_sgd", "slowmo", "powersgd")  # make their models equal
+SIZES = [(5, 3), (3, 5)]
+MODEL_STATE = {"mean": np.zeros(3), "var": np.ones(3), "count": np.zeros((), np.int32)}
+
+
+def config_of(strategy, num_workers):
+    rated = strategy in RATED
+    return Config(strategy=strategy, num_workers=num_workers, rated_velocity=rated)
+
+
+def parts_of(config, mesh=None):
+    return build(config)._replace(mesh=mesh)
+
+
+def state_of(strategy, num_workers):
+    """A state in the middle of a run: all numbers random, shared ones equal."""
+    parts = parts_of(config_of(strategy, num_workers))
+    rng = np.random.default_rng(num_workers)
+
+    def random(tree, shared):
+        def leaf(x):
+            if jnp.issubdtype(x.dtype, jnp.integer):
+                return jnp.full_like(x, 7)
+            drawn = rng.uniform(0.1, 1, (1, *x.shape[1:]) if shared else x.shape)
+            return jnp.broadcast_to(jnp.asarray(drawn, x.dtype), x.shape)
+
+        return jax.tree.map(leaf, tree)
+
+    state = init_state(
+        as_tree(np.zeros(17)),
+        parts.optimizer,
+        parts.strategy,
+        num_workers=num_workers,
+        model_state=MODEL_STATE,
+    )
+    own = {x: getattr(state.strategy_state, x) for x in parts.strategy.own}
+    kept = random(state.strategy_state, shared=True)
+    return state._replace(
+        params=random(state.params, shared=strategy in EQUAL),
+        model_state=random(state.model_state, shared=False),
+        opt_state=random(state.opt_state, "opt_state" in parts.strategy.common),
+        strategy_state=kept._replace(**random(own, shared=False)) if own else kept,
+        round=jnp.full_like(state.round, 9),
+    )
+
+
+def plain(state):
+    """All arrays of a state in NumPy, random keys as numbers."""
+    return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+
+
+@functools.cache
+def change(strategy, m, n, mesh=None):
+    """A state before and after the change, as NumPy arrays."""
+    state, config = state_of(strategy, m), config_of(strategy, n)
+    shardings = jax.tree.map(lambda x: x.sharding, like_workers(state, m, mesh))
+    placed = jax.device_put(state, shardings)
+    return plain(state), plain(resized(placed, config, parts_of(config, mesh)))
+
+
+def rows(tree, chosen):
+    return jax.tree.map(lambda x: x[chosen], tree)
+
+
+def close(actual, expected):
+    chex.assert_trees_all_close(actual, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_who_leaves_changes_neither_consensus_nor_virtual_model(strategy):
+    before, after = change(strategy, 5, 3)
+    for old, new in zip(before.params.values(), after.params.values(), strict=True):
+        close(new, old[:3] + old.mean(axis=0) - old[:3].mean(axis=0))
+        close(new.mean(axis=0), old.mean(axis=0))
+    if strategy != "easgd":  # which weighs the anchor by the number of workers
+        models = [
+            parts_of(config_of(strategy, len(x.round))).strategy.virtual(
+                jax.tree.map(lambda x: x.mean(axis=0), x.params),
+                jax.tree.map(jnp.asarray, rows(x.strategy_state, 0)),
+            )
+            for x in (before, after)
+        ]
+        close(*models)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_workers_had_beside_their_models_stays_with_them(strategy):
+    for m, n in SIZES:
+        before, after = change(strategy, m, n)
+        stay = slice(0, 3)
+        for part in ("opt_state", "key", "round"):
+            old, new = getattr(before, part), getattr(after, part)
+            chex.assert_trees_all_equal(rows(new, stay), rows(old, stay))
+        if n > m:
+            for part in ("params", "model_state", "strategy_state"):
+                old, new = getattr(before, part), getattr(after, part)
+                chex.assert_trees_all_equal(rows(new, stay), old)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_new_workers_start_from_the_anchor_or_the_consensus(strategy):
+    before, after = change(strategy, 3, 5)
+    anchor = getattr(before.strategy_state, "anchor", None)
+    consensus = jax.tree.map(lambda x: x.mean(axis=0), before.params)
+    for worker in (3, 4):
+        own = rows(after.params, worker)
+        if anchor is None:
+            close(own, consensus)
+        else:
+            chex.assert_trees_all_equal(own, rows(anchor, 0))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_new_workers_have_a_fresh_optimizer_whose_schedule_goes_on(strategy):
+    before, after = change(strategy, 3, 5)
+    is_common = strategy in ("sync_sgd", "powersgd")
+    for old, new in zip(
+        jax.tree.leaves(before.opt_state), jax.tree.leaves(after.opt_state), strict=True
+    ):
+        if np.issubdtype(old.dtype, np.integer):
+            assert new.tolist() == [7] * 5
+        else:
+            expected = old[:1] if is_common else np.zeros_like(old[:1])
+            np.testing.assert_array_equal(
+                new[3:], np.broadcast_to(expected, new[3:].shape)
+            )
+    assert after.round.tolist() == [9] * 5
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_workers_share_is_the_same_on_all_and_what_it_was(strategy, sizes):
+    before, after = change(strategy, *sizes)
+    if strategy == "powersgd":  # the error is a worker's own
+        before, after = (
+            x._replace(strategy_state=x.strategy_state._replace(error=()))
+            for x in (before, after)
+        )
+    for worker in range(sizes[1]):
+        own = rows(after.strategy_state, worker)
+        chex.assert_trees_all_equal(own, rows(before.strategy_state, 0))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("strategy", EQUAL)
+def test_models_that_were_equal_are_so_to_the_last_bit(strategy, sizes):
+    before, after = change(strategy, *sizes)
+    for worker in range(sizes[1]):
+        chex.assert_trees_all_equal(rows(after.params, worker), rows(before.params, 0))
+
+
+def test_what_powersgd_has_not_sent_is_not_lost():
+    before, after = change("powersgd", 5, 3)
+    [old], [new] = before.strategy_state.error, after.strategy_state.error
+    close(new, old[:3] + old.mean(axis=0) - old[:3].mean(axis=0))
+    before, after = change("powersgd", 3, 5)
+    [old], [new] = before.strategy_state.error, after.strategy_state.error
+    np.testing.assert_array_equal(new, np.concatenate([old, np.zeros_like(old[:2])]))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_statistics_keep_their_mean_and_counters_stay(sizes):
+    before, after = change("overlap_local_sgd", *sizes)
+    for name in ("mean", "var"):
+        old, new = before.model_state[name], after.model_state[name]
+        close(new.mean(axis=0), old.mean(axis=0))
+        assert (new > 0).all()
+        joined = new[3:] if sizes == (3, 5) else new
+        close(joined, np.broadcast_to(old.mean(axis=0), joined.shape))
+    assert after.model_state["count"].tolist() == [7] * sizes[1]
+
+
+def test_keys_are_those_of_a_run_that_always_had_so_many_workers():
+    _, after = change("cocod_sgd", 3, 5)
+    np.testing.assert_array_equal(after.key, plain(state_of("cocod_sgd", 5)).key)
+
+
+# 6 on 4 places lie as groups of two, 3 on 4 are on every place, 4 on 2 lie evenly.
+@pytest.mark.parametrize(
+    ("m", "n", "places"),
+    [
+        (6, 4, {"num_workers": 4}),
+        (3, 8, {"num_workers": 4}),
+        (4, 2, {"num_workers": 2}),
+        (3, 4, {"num_workers": 2, "fsdp": 2}),
+    ],
+)
+def test_workers_on_devices_change_as_lanes_do(m, n, places):
+    _, lanes = change("overlap_local_sgd", m, n)
+    _, devices = change("overlap_local_sgd", m, n, worker_mesh(**places))
+    close(devices, lanes)
+
+
+def test_the_same_change_gives_the_same_bits():
+    first = change("overlap_local_sgd", 5, 3)
+    again = change.__wrapped__("overlap_local_sgd", 5, 3)
+    chex.assert_trees_all_equal(first, again)
