@@ -80,7 +80,10 @@ def main() -> None:
     # Before anything asks for a device: afterwards their number is fixed.
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", NUM_WORKERS)
-    run(args.out, configs, Console())
+    try:
+        run(args.out, configs, Console())
+    except OSError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

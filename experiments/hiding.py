@@ -21,6 +21,7 @@ from experiments.host_processes import answer, ask_all, join
 from experiments.hosts import why_not
 from experiments.network_rounds import Samples, measure
 from experiments.network_work import Work
+from experiments.options import count
 from experiments.reporting.network_numbers import numbers_of
 
 CASES = (
@@ -73,7 +74,7 @@ def main() -> None:
         "cases", nargs="*", default=CASES, help="rate:sync_period, as in 200mbit:16"
     )
     parser.add_argument(
-        "--repetitions", type=int, default=30, help="rounds of each kind"
+        "--repetitions", type=count, default=30, help="rounds of each kind"
     )
     parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -1,8 +1,9 @@
 """Question: does a run that is killed again and again come to another end?
 
 Run:     python -m experiments.kill_and_resume --times 100
-Cost:    (not measured yet; about 6 seconds of CPU time for each kill)
-Answer:  (not measured yet)
+Cost:    13 minutes (2 CPU cores, with other work beside it)
+Answer:  no: 100 kills, 54 of them while a checkpoint was written, and 17 runs that came
+         to their end, all without a difference
 
 A run is started, killed with SIGKILL at an instant that chance chooses, resumed, killed
 again, until it comes to its end; then it is compared with a run that nobody disturbed:
@@ -25,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.child_run import ChildRun, names_in
+from experiments.options import count
 from experiments.same_run import End, bad_lines, differences, end_of, use_devices
 
 NUM_WORKERS = 2
@@ -111,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--times", type=int, default=100, help="kills")
+    parser.add_argument("--times", type=count, default=100, help="kills")
     parser.add_argument("--seed", type=int, default=0, help="of all chances")
     args = parser.parse_args()
     use_devices(NUM_WORKERS)

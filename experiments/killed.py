@@ -1,7 +1,7 @@
 """Question: what happens to a run when one of its processes is killed?
 
 Run:     python -m experiments.killed --times 20
-Cost:    a minute each time (2 CPU cores, with other work beside it)
+Cost:    6 minutes (2 CPU cores)
 Answer:  all others end by themselves, within 7 seconds with --peer-timeout 5, and say
          which process is gone. One that is killed while processes still join is
          noticed when the time for that is over; if it had answered the roll call, the
@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.launch import end_all, free_coordinator, start
+from experiments.options import count
 from olsgd_jax.who_is_where import ENVIRONMENT
 
 NUM_PROCESSES = 4
@@ -114,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--times", type=int, default=20, help="runs to kill one of")
+    parser.add_argument("--times", type=count, default=20, help="runs to kill one of")
     parser.add_argument("--seed", type=int, default=0, help="of all chances")
     args = parser.parse_args()
     console, chance, rows = Console(), random.Random(args.seed), []

@@ -16,6 +16,7 @@ import optax
 from rich.console import Console
 from rich.table import Table
 
+from experiments.options import count
 from olsgd_jax import MLP, classification, init_state, make_round, overlap_local_sgd
 
 NUM_WORKERS = (1, 10, 100, 1000)
@@ -74,6 +75,6 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--repetitions", type=int, default=31, help="rounds timed of each size"
+        "--repetitions", type=count, default=31, help="rounds timed of each size"
     )
     main(parser.parse_args().repetitions)

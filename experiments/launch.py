@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 
@@ -145,6 +146,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.processes < 1:
         parser.error(f"--processes must be at least 1, got {args.processes}")
+    if not 0 <= args.grace <= threading.TIMEOUT_MAX:
+        parser.error(f"--grace must be at least 0, got {args.grace:g}")
     try:
         sys.exit(run(args.command, args.processes, args.grace))
     except OSError as error:

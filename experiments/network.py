@@ -32,6 +32,7 @@ from experiments.reporting import model_check, network_cases, network_tables
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.network_numbers import numbers_of
 from experiments.reporting.network_records import NETWORK
+from olsgd_jax.files import writing
 
 HOSTS = (2, 4)
 RATES = ("10mbit", "100mbit", "200mbit", "1gbit")
@@ -82,7 +83,9 @@ def main() -> None:
         asked = list_cases(
             args.hosts, args.rates, args.strategies, args.sync_periods, options
         )
-    except ValueError as error:
+        with writing(args.out):
+            args.out.mkdir(parents=True, exist_ok=True)
+    except (ValueError, OSError) as error:
         parser.error(str(error))
     records = measure_all(asked, run_case, args.out / NETWORK, console, say)
     sections = [

@@ -8,8 +8,20 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, get_args, get_origin
 
 from olsgd_jax import Config, Process, join
+from olsgd_jax.checks import check_count
 from olsgd_jax.distributed import JOIN_TIMEOUT, PEER_TIMEOUT
 from olsgd_jax.types import Option
+
+
+def count(text: str) -> int:
+    """Reads a whole number of at least 1, for argparse."""
+    try:
+        value = int(text)
+        check_count("it", value)
+    except ValueError as error:
+        message = f"must be a whole number of at least 1, got {text!r}"
+        raise argparse.ArgumentTypeError(message) from error
+    return value
 
 
 def add_config_options(

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 import pathlib
 import secrets
 import shutil
@@ -12,6 +13,7 @@ from jax.experimental import multihost_utils
 from rich.console import Console
 
 from olsgd_jax import Checkpoints, PreemptedError
+from olsgd_jax.files import writing
 from olsgd_jax.preemption import RESUMABLE
 
 RECORDS, EVENTS, CHECKPOINTS = "run.jsonl", "events", "checkpoints"
@@ -50,17 +52,24 @@ def prepare_output(args: argparse.Namespace) -> None:
     if jax.process_index() > 0:  # the first one looks for all
         return
     there = [args.out / name for name in (RECORDS, EVENTS, CHECKPOINTS)]
-    there = [path for path in there if path.exists()]
+    there = [path for path in there if os.path.lexists(path)]
     if there and not (args.resume or args.overwrite):
         raise ValueError(
             f"--out must not hold a run yet, got {args.out}, which has "
             f"{there[0].name}; --resume goes on with it, --overwrite deletes it"
         )
     for path in there:
-        # Events are written anew, as records are.
+        is_link = path.is_symlink()
+        if is_link and not args.overwrite:
+            raise ValueError(
+                f"--out must hold no links, got {path}, which leads to "
+                f"{path.resolve()}; delete it, or write to where it leads"
+            )
+        # Events are written anew, as records are. What a link leads to stays.
         if args.overwrite or path.name == EVENTS:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    args.out.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(path) if path.is_dir() and not is_link else path.unlink()
+    with writing(args.out):
+        args.out.mkdir(parents=True, exist_ok=True)
 
 
 def open_checkpoints(

@@ -23,9 +23,11 @@ others.
 import math
 
 from olsgd_jax import Config
+from olsgd_jax.checks import check_count, check_number
 from olsgd_jax.types import Option
 
 NUM_EXAMPLES = 50_000  # to learn from in CIFAR-10
+MAX_EPOCHS = 1e6
 MAX_RECORDS = 60  # of a run, about; one of every epoch if that is fewer
 
 _PAPER: dict[str, Option] = {
@@ -81,6 +83,11 @@ def preset(
     """
     given, default_epochs = PRESETS[name]
     chosen = {**given, **_tuned(name, strategy, sync_period), **options}
+    for count in ("num_workers", "batch_size"):
+        check_count(count, chosen[count])
+    check_count("sync_period", sync_period)
+    if epochs is not None:
+        check_number("epochs", epochs, 0, MAX_EPOCHS, "(]")
     if epochs is not None:
         stretch = epochs / default_epochs
         for key in ("warmup_epochs", "decay_epochs"):

@@ -10,6 +10,7 @@ Answer:  one page that needs nothing but a browser; beside it the same tables as
 """
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import urllib.parse
@@ -31,10 +32,12 @@ from experiments.reporting.drawing import save
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.network_records import NETWORK, read
 from experiments.reporting.page import to_page
+from experiments.reporting.reading import reading
 from experiments.reporting.sections import Section, named_pictures
 from experiments.reporting.stragglers import STRAGGLERS
 from experiments.reporting.timeline_figure import TIMELINE
-from olsgd_jax import Run, read_records
+from olsgd_jax import Config, Run, read_records
+from olsgd_jax.files import writing
 
 PAPER_DATASET = "cifar10"
 """Runs on other data are not compared with the paper's."""
@@ -65,19 +68,23 @@ def write_report(
         raise ValueError(
             f"sources must hold at least one file of records, got {_listed(sources)}"
         )
-    runs = {name: read_records(file) for name, file in records.items()}
+    runs = {name: _whole(read_records(file)) for name, file in records.items()}
     sections = make_sections(runs, *others.values())
-    path.parent.mkdir(parents=True, exist_ok=True)
     page = to_page(title, _lead(runs.values()), sections)
-    path.write_text(page, encoding="utf-8")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
     images = {}
     if figures:
-        figures.mkdir(parents=True, exist_ok=True)
-        for name, picture in named_pictures(sections):
-            save(picture.figure, figures / name)
-            image = os.path.relpath(figures / f"{name}.svg", path.parent)
-            images[name] = urllib.parse.quote(image)
-    path.with_suffix(".md").write_text(to_markdown(sections, images), encoding="utf-8")
+        with writing(figures):
+            figures.mkdir(parents=True, exist_ok=True)
+            for name, picture in named_pictures(sections):
+                save(picture.figure, figures / name)
+                image = os.path.relpath(figures / f"{name}.svg", path.parent)
+                images[name] = urllib.parse.quote(image)
+    text = to_markdown(sections, images)
+    with writing(path.with_suffix(".md")):
+        path.with_suffix(".md").write_text(text, encoding="utf-8")
 
 
 def find_files(sources: Sequence[pathlib.Path]) -> dict[str, pathlib.Path]:
@@ -103,10 +110,19 @@ def make_sections(
     slowed: Sequence[pathlib.Path] = (),
 ) -> list[Section]:
     """Makes all sections that there are runs, or files of other kinds, for."""
-    measured, straggling = (
-        [record for file in files for record in read(file)]
-        for files in (networks, slowed)
-    )
+    with reading([*networks, *slowed]):
+        measured, straggling = (
+            [record for file in files for record in read(file)]
+            for files in (networks, slowed)
+        )
+        of_networks = [
+            network_tables.section(measured),
+            stragglers.section(straggling),
+            model_check.section(measured, straggling),
+            network_cases.section(measured),
+        ]
+    with reading(timelines):
+        timeline = timeline_figure.section(timelines)
     of_paper = [x for x in runs.values() if x.config["dataset"] == PAPER_DATASET]
     found = [
         findings.section(of_paper),
@@ -115,15 +131,18 @@ def make_sections(
         alpha_sweep.section(of_paper),
         training_curves.section(of_paper),
         partitions.section(runs.values()),
-        timeline_figure.section(timelines),
-        network_tables.section(measured),
-        stragglers.section(straggling),
-        model_check.section(measured, straggling),
+        timeline,
+        *of_networks[:3],
         overview.results(runs),
         overview.options(runs),
-        network_cases.section(measured),
+        of_networks[3],
     ]
     return [section for section in found if section]
+
+
+def _whole(run: Run) -> Run:
+    """Adds the options that a config did not have yet when its run was written."""
+    return run._replace(config={**dataclasses.asdict(Config()), **run.config})
 
 
 def _lead(runs: Iterable[Run]) -> list[str]:

@@ -34,7 +34,7 @@ from experiments.assumptions import LINKS, MODELS, step_seconds
 from experiments.reporting.drawing import save
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.scale_figure import Row, section
-from experiments.reporting.sections import named_pictures
+from experiments.reporting.sections import Section, named_pictures
 from olsgd_jax import local_sgd, overlap_local_sgd, sync_sgd
 from olsgd_jax.delay import (
     Ring,
@@ -46,6 +46,7 @@ from olsgd_jax.delay import (
     smallest_hiding_period,
     with_stragglers,
 )
+from olsgd_jax.files import writing
 from olsgd_jax.provenance import commit, versions
 
 NUM_WORKERS = (16, 128, 1_024, 10_000, 100_000)
@@ -130,18 +131,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(str(error))
     options = {**vars(args), "out": str(args.out)}
     modelled = {"options": options, "rows": rows, "versions": versions()}
-    args.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps({**modelled, "commit": commit()}, indent=1)
-    (args.out / "scale.json").write_text(text + "\n", encoding="utf-8")
-    sections, images = [section(rows, options)], {}
-    for name, picture in named_pictures(sections):
-        save(picture.figure, args.out / name)
-        images[name] = f"{name}.svg"
-    text = to_markdown(sections, images)
-    (args.out / "scale.md").write_text(text, encoding="utf-8")
+    sections = [section(rows, options)]
+    try:
+        with writing(args.out):
+            args.out.mkdir(parents=True, exist_ok=True)
+            (args.out / "scale.json").write_text(text + "\n", encoding="utf-8")
+            _write_figures(sections, args.out)
+    except OSError as error:
+        parser.error(str(error))
     console = Console()
     console.print(Markdown(to_markdown(sections)))
     console.print(f"Simulated worker-rounds per second: {simulation_rate():,.0f}")
+
+
+def _write_figures(sections: Sequence[Section], out: pathlib.Path) -> None:
+    """Writes figures, and the tables that show them."""
+    images = {}
+    for name, picture in named_pictures(sections):
+        save(picture.figure, out / name)
+        images[name] = f"{name}.svg"
+    text = to_markdown(sections, images)
+    (out / "scale.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from experiments.reporting.markdown import to_markdown
 from experiments.slowdowns import SLOWDOWNS
 from experiments.straggler_rounds import Question, measure
 from olsgd_jax.checks import check_choice, check_count
+from olsgd_jax.files import writing
 
 STRATEGIES = ("sync_sgd", "local_sgd", "cocod_sgd", "overlap_local_sgd")
 
@@ -67,7 +68,9 @@ def main() -> None:
         parser.error(reason)
     try:
         questions = list_questions(args)
-    except ValueError as error:
+        with writing(args.out):
+            args.out.mkdir(parents=True, exist_ok=True)
+    except (ValueError, OSError) as error:
         parser.error(str(error))
     console = Console(width=max(Console().width, 120))
     file = args.out / stragglers.STRAGGLERS

@@ -19,6 +19,7 @@ from experiments.reporting.markdown import to_markdown
 from experiments.reporting.sections import Section
 from experiments.runs import run_all
 from olsgd_jax import Config, Run, meet
+from olsgd_jax.files import writing
 from olsgd_jax.mesh import share_workers
 from olsgd_jax.types import Option
 
@@ -89,6 +90,8 @@ def run_sweep(
     try:
         configs = runs(args)
         process = join_as_asked(args)
+        with writing(args.out):
+            args.out.mkdir(parents=True, exist_ok=True)
         # Before anything asks for a device: afterwards their number is fixed.
         own = [
             share_workers(config.num_workers, process.num_processes)

@@ -11,6 +11,7 @@ import collections
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
+from experiments.options import count
 from experiments.paper import ACCURACY, SYNC_PERIODS, SYNC_SGD
 from experiments.presets import NON_IID
 from experiments.reporting.accuracy import accuracy_of
@@ -123,7 +124,9 @@ def _paper(data: str, strategy: str, tau: int) -> str:
 
 def main() -> None:
     parser = sweep_parser(__doc__, SYNC_PERIODS, without=("partition", "seed"))
-    parser.add_argument("--seeds", type=int, default=3, help="of the most telling runs")
+    parser.add_argument(
+        "--seeds", type=count, default=3, help="of the most telling runs"
+    )
     parser.add_argument("--all-seeds", action="store_true", help="seeds for all cells")
     run_sweep(parser, runs, lambda args, runs: section(runs), "tables.md")
 

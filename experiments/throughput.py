@@ -2,8 +2,8 @@
 
 Run:     python -m experiments.throughput
 Cost:    2 minutes (2 CPU cores)
-Answer:  nothing: a round runs at 1.04 to 1.05 of the rate of steps by hand, and at 0.95
-         to 1.05 of the rate with one batch used again; 16 workers take 0.46 to 0.53 of
+Answer:  nothing: a round runs at 1.04 to 1.07 of the rate of steps by hand, and at 0.95
+         to 1.05 of the rate with one batch used again; 16 workers take 0.46 to 0.58 of
          16 times one worker, which alone cannot keep both cores busy
 
 One worker's round (input, augmentation, forward, backward, update, mean, mix) against
@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from experiments.options import count
 from experiments.presets import preset
 from olsgd_jax import crop_and_flip, make_model, make_round, normalise
 from olsgd_jax.build import build
@@ -133,8 +134,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sync-period", type=int, default=8, help="τ")
-    parser.add_argument("--repetitions", type=int, default=40, help="of every kind")
+    parser.add_argument("--sync-period", type=count, default=8, help="τ")
+    parser.add_argument("--repetitions", type=count, default=40, help="of every kind")
     parser.add_argument("--data-dir", help="of CIFAR-10; default TFDS_DATA_DIR")
     args = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")

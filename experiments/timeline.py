@@ -20,11 +20,13 @@ import json
 import pathlib
 
 from experiments.host_processes import answer, ask_all, join
-from experiments.hosts import why_not
+from experiments.hosts import bits_per_second, why_not
 from experiments.measure_all import conditions
 from experiments.network_work import DEPTH, WIDTH, Work
+from experiments.options import count
 from experiments.reporting.timeline_figure import TIMELINE
 from experiments.timed_rounds import Spans, measure
+from olsgd_jax.files import writing
 
 STRATEGIES = ("local_sgd", "overlap_local_sgd")
 
@@ -75,18 +77,25 @@ def main() -> None:
         "--out", type=pathlib.Path, default=pathlib.Path("out"), help="directory"
     )
     parser.add_argument("--link", default="200mbit", help="rate of the link, each way")
-    parser.add_argument("--sync-period", type=int, default=32, help="τ")
-    parser.add_argument("--rounds", type=int, default=4, help="that are noted")
+    parser.add_argument("--sync-period", type=count, default=32, help="τ")
+    parser.add_argument("--rounds", type=count, default=4, help="that are noted")
     parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
         return run_process(*args.measure)
     if reason := why_not():
         parser.error(reason)
-    measured = run_hosts(args.link, args.sync_period, args.rounds)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / TIMELINE).write_text(json.dumps(measured) + "\n", encoding="utf-8")
-    print(args.out / TIMELINE)
+    file = args.out / TIMELINE
+    try:
+        bits_per_second(args.link)
+        with writing(file):
+            args.out.mkdir(parents=True, exist_ok=True)
+        measured = run_hosts(args.link, args.sync_period, args.rounds)
+        with writing(file):
+            file.write_text(json.dumps(measured) + "\n", encoding="utf-8")
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    print(file)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,16 @@ def test_a_run_goes_on_with_what_it_had(out, tmp_path):
     assert "config must be that of the run which goes on, but seed" in other.stderr
 
 
+def test_a_run_goes_on_with_other_workers(out):
+    done = command(out, "--num-rounds", "5", "--resume", "--num-workers", "2")
+    assert done.returncode == 0, done.stderr
+    change = "2 workers instead of 4, 2 x cpu instead of 4 x cpu"
+    assert f" with {change}" in " ".join(done.stdout.split())
+    assert change in (out / "report.html").read_text()
+    [change] = read_records(out / "run.jsonl").resumes
+    assert (change.before.num_workers, change.after.num_workers) == (4, 2)
+
+
 def test_a_run_is_deleted_when_asked(tmp_path):
     (tmp_path / "run.jsonl").write_text("of another time")
     (tmp_path / "checkpoints" / "9").mkdir(parents=True)

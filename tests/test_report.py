@@ -8,7 +8,7 @@ import pytest
 
 from experiments import report
 from experiments.reporting import overview
-from olsgd_jax import Config, write_records
+from olsgd_jax import Config, Layout, Resumed, write_records
 from tests.pages import (
     RECORDS,
     bars_of,
@@ -146,6 +146,17 @@ def test_sources_without_runs_or_with_two_by_the_same_name_are_errors(tmp_path):
         report.write_report(tmp_path / "page.html", files)
     with pytest.raises(ValueError, match="at least one file of records, got none"):
         report.write_report(tmp_path / "page.html", [])
+
+
+def test_a_change_of_workers_is_shown(page_of):
+    before = Layout(16, None, "16 x cpu", 1)
+    change = Resumed(1, before, before._replace(num_workers=8))
+    text = page_of({"elastic": [RECORDS[0], change, RECORDS[1]], "other": RECORDS})
+    assert table_after(text, "Runs that changed on their way") == [
+        ["elastic", "1", "8 workers instead of 16"]
+    ]
+    assert table_after(text, 'id="all-runs"')[0][1] == "87.50%"
+    assert "on their way" not in page_of({"other": RECORDS})
 
 
 def test_a_run_without_records_has_a_row_and_no_line(page_of):

@@ -45,7 +45,7 @@ class Case(NamedTuple):
     @property
     def look(self) -> int:
         """Which line its strategy has in every figure."""
-        return _LOOKS.index(self.strategy)
+        return (*_LOOKS, self.strategy).index(self.strategy)
 
     @property
     def is_tuned(self) -> bool:

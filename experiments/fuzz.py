@@ -1,0 +1,137 @@
+"""Question: is there a config that ends inside of JAX, or never?
+
+Run:     python -m experiments.fuzz --examples 300
+Cost:    about 2 seconds of one core for each, most of them compilation
+Answer:  none among 300: 148 trained two rounds, and 152 were refused by the name of an
+         option, of 15 options in all
+
+Options are drawn at random, good ones and bad ones, by hypothesis, which is one of
+requirements-dev.txt. Every config has to train two rounds of digits, or to be refused
+by the library itself, with a message that names one of its options. One that takes
+longer than --limit ends the script, and is shown.
+"""
+
+import argparse
+import collections
+import os
+import re
+import threading
+import traceback
+import warnings
+
+import hypothesis
+import jax
+from rich.console import Console
+from rich.table import Table
+
+import olsgd_jax
+from experiments.fuzz_configs import NAMES, configs
+from olsgd_jax import Config, train
+from olsgd_jax.checks import check_count, check_number, check_seed
+from olsgd_jax.divergence import DivergedError
+
+ROOT = os.path.dirname(olsgd_jax.__file__)
+
+
+class UnexpectedError(Exception):
+    """A config ended in a way that no config may end in."""
+
+
+def outcome(options: dict) -> str:
+    """Trains two rounds, or says what refused to.
+
+    Raises:
+      UnexpectedError: if it ended in any other way, with that as its cause.
+    """
+    try:
+        *_, last = train(Config(**options))
+    except Exception as error:
+        ended = _explained(error)
+        if ended is None:
+            raise UnexpectedError(f"{type(error).__name__}: {error}") from error
+        return ended
+    if last.round != 2:
+        raise UnexpectedError(f"round {last.round} was the last")
+    return "ran"
+
+
+def _explained(error: Exception) -> str | None:
+    """Names what an error is about; None if it does not say so itself."""
+    [*_, (frame, _)] = traceback.walk_tb(error.__traceback__)
+    if not frame.f_code.co_filename.startswith(ROOT) or "\n" in str(error):
+        return None
+    if isinstance(error, DivergedError):
+        return "diverged" if f" in round {error.round} of " in str(error) else None
+    named = [name for name in NAMES if re.match(rf"{name}\b", str(error))]
+    is_kind = isinstance(error, (ValueError, TypeError, OSError))
+    return f"refused: {named[0]}" if named and is_kind else None
+
+
+def explore(
+    num_examples: int, seed: int, limit: float, console: Console
+) -> tuple[collections.Counter[str], list[str]]:
+    """Tries so many configs; gives how they ended, and what should not have been."""
+    counts, failures = collections.Counter(), []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=num_examples,
+        deadline=None,
+        database=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+    @hypothesis.given(configs())
+    def try_one(options: dict) -> None:
+        def give_up() -> None:
+            console.print(f"hangs: {options}", markup=False, soft_wrap=True)
+            os._exit(1)
+
+        timer = threading.Timer(limit, give_up)
+        timer.start()
+        try:
+            counts[outcome(options)] += 1
+        except UnexpectedError as error:
+            counts["failed"] += 1
+            failures.append(f"{options}\n    {error}")
+            console.print(failures[-1], markup=False, soft_wrap=True)
+        finally:
+            timer.cancel()
+            if counts.total() % 25 == 0:
+                console.print(f"{counts.total()} configs: {dict(counts)}")
+                jax.clear_caches()  # programs of all of them would fill memory
+
+    try_one()
+    return counts, failures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--examples", type=int, default=300, help="how many configs")
+    parser.add_argument("--seed", type=int, default=0, help="of the configs")
+    parser.add_argument(
+        "--limit", type=float, default=600, help="seconds for each; %(default)g"
+    )
+    args = parser.parse_args()
+    try:
+        check_count("--examples", args.examples)
+        check_seed("--seed", args.seed)
+        check_number("--limit", args.limit, 0, threading.TIMEOUT_MAX, "[]")
+    except ValueError as error:
+        parser.error(str(error))
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 4)
+    warnings.simplefilter("error")
+    console = Console()
+    counts, failures = explore(args.examples, args.seed, args.limit, console)
+    table = Table("How it ended", "Configs")
+    for name, count in counts.most_common():
+        table.add_row(name, str(count))
+    console.print(table)
+    raise SystemExit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()

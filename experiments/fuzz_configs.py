@@ -1,0 +1,115 @@
+"""Options of a config as nobody would choose them: some good, some bad, any mixture."""
+
+import dataclasses
+
+from hypothesis import strategies as st
+
+from olsgd_jax import STRATEGIES, Config
+
+NAMES = tuple(field.name for field in dataclasses.fields(Config))
+
+# What a config takes, in sizes that train in a moment.
+GOOD: dict[str, st.SearchStrategy] = {
+    "dataset": st.just("digits"),
+    "data_dir": st.sampled_from([None, "somewhere"]),
+    "partition": st.sampled_from(["iid", "paper_non_iid", "dirichlet"]),
+    "concentration": st.floats(0.01, 1000),
+    "reshuffle": st.booleans(),
+    "augment": st.just(False),
+    "model": st.just("mlp"),
+    "width": st.one_of(st.none(), st.integers(1, 12)),
+    "dropout": st.floats(0, 0.9),
+    "dtype": st.sampled_from(["float32", "bfloat16"]),
+    "model_state_policy": st.sampled_from(["local", "averaged"]),
+    "strategy": st.sampled_from(sorted(STRATEGIES)),
+    "rated_velocity": st.booleans(),
+    "num_workers": st.integers(1, 8),
+    "sync_period": st.integers(1, 4),
+    "long_first_round": st.booleans(),
+    "mapping": st.sampled_from([None, "vmap", "pmap", "shard_map"]),
+    "batch_size": st.integers(1, 8),
+    "learning_rate": st.floats(1e-4, 1),
+    "scale_learning_rate": st.booleans(),
+    "warmup_epochs": st.floats(0, 10),
+    "decay_epochs": st.lists(st.floats(0.01, 10), max_size=3),
+    "momentum": st.floats(0, 0.99),
+    "weight_decay": st.floats(0, 0.01),
+    "decay_vectors": st.booleans(),
+    "seed": st.integers(0, 2**32 - 1),
+    "evaluate": st.lists(
+        st.sampled_from(["worker", "consensus", "anchor", "virtual"]),
+        min_size=1,
+        unique=True,
+    ),
+    "evaluate_every": st.integers(1, 3),
+}
+# What its strategy takes.
+_BELOW_1 = st.floats(0, 0.99)
+ARGS: dict[str, st.SearchStrategy] = {
+    "overlap_local_sgd": st.fixed_dictionaries(
+        {"pullback": st.floats(0, 1)}, optional={"anchor_momentum": _BELOW_1}
+    ),
+    "slowmo": st.fixed_dictionaries(
+        {"momentum": _BELOW_1}, optional={"step_size": st.floats(0.1, 2)}
+    ),
+    "easgd": st.fixed_dictionaries({"moving_rate": st.floats(0.1, 1)}),
+    "powersgd": st.fixed_dictionaries({"rank": st.integers(1, 3)}),
+}
+# What another strategy takes, or none.
+ODD_ARGS = st.dictionaries(
+    st.sampled_from(["pullback", "anchor_momentum", "momentum", "moving_rate", "rank"]),
+    st.one_of(st.integers(-1, 3), st.floats(-0.5, 1.5)),
+    max_size=2,
+)
+# What hardly any option takes: another kind, or a number at the end of its range.
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.sampled_from(["", "x", "digits", "iid", "slowmo", "resnet18", "anchor", "0.5"]),
+    st.sampled_from([0, -1, 1, 2**31 - 1, 2**31, 2**64, 10**400]),
+    st.sampled_from([0.0, -0.0, 1.0, 2.0, 5e-324, 1e-30, 1e30, 1e308]),
+    st.sampled_from([float("nan"), float("inf"), float("-inf"), 1j]),
+    st.lists(st.one_of(st.none(), st.integers(), st.floats(), st.text()), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.floats(), max_size=2),
+    st.text(max_size=3),
+    st.builds(object),
+)
+# The same for single options, where a size is refused or takes too much of something.
+SIZES = st.sampled_from(
+    [
+        ("num_workers", 1440),
+        ("num_workers", 1441),
+        ("num_workers", 10**9),
+        ("batch_size", 181),
+        ("batch_size", 10**9),
+        ("sync_period", 10**9),
+        ("width", 10**9),
+        ("evaluate_every", 10**9),
+        ("concentration", 1e-12),
+        ("concentration", 1e12),
+        ("dataset", "cifar10"),
+        ("augment", True),
+        ("model", "resnet8"),
+    ]
+)
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> dict:
+    """Draws the options of a config of two rounds, up to two of them odd."""
+    options = draw(st.fixed_dictionaries({}, optional=GOOD))
+    strategy = options.get("strategy", Config.strategy)
+    if strategy in ARGS and draw(st.booleans()):
+        options["strategy_args"] = draw(ARGS[strategy])
+    options["num_rounds"] = 2
+    odd = st.one_of(
+        st.tuples(st.sampled_from(NAMES), ODD),
+        st.tuples(st.just("strategy_args"), ODD_ARGS),
+        SIZES,
+    )
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2]))):
+        name, value = draw(odd)
+        options[name] = value
+    if options["num_rounds"] in (1, 2**31 - 1):  # would run, but not two rounds
+        options["num_rounds"] = 2
+    return options

@@ -1,0 +1,178 @@
+"""Of the Python API, in a training loop of one's own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jax.sharding import Mesh
+
+from olsgd_jax import (
+    Config,
+    Preemption,
+    Rollbacks,
+    Task,
+    distribute,
+    easgd,
+    evaluate,
+    init_state,
+    local_sgd,
+    make_batches,
+    make_partition,
+    make_round,
+    model_of,
+    on_workers,
+    overlap_local_sgd,
+    payload_bytes,
+    plain_loss,
+    powersgd,
+    slowmo,
+    train,
+    worker_mean,
+    worker_mesh,
+)
+from olsgd_jax.theory import stationary_vector, theorem_bound, virtual_model
+
+SGD, OVERLAP = optax.sgd(0.1), overlap_local_sgd(0.5)
+PARAMS = {"w": jnp.zeros(3)}
+LOSS = plain_loss(lambda params, batch: jnp.sum(params["w"] * batch))
+
+
+def state(params=PARAMS, optimizer=SGD, strategy=OVERLAP, num_workers=2, **options):
+    return init_state(params, optimizer, strategy, num_workers=num_workers, **options)
+
+
+def one_round(own=None, batches=None, present=None, strategy=OVERLAP, **options):
+    batches = jnp.zeros((2, 1, 3)) if batches is None else batches
+    run = make_round(LOSS, SGD, strategy, sync_period=1, **options)
+    return run(state() if own is None else own, batches, present=present)
+
+
+def update(tx, grads=PARAMS, own=None, params=PARAMS):
+    return tx.update(grads, tx.init(PARAMS) if own is None else own, params)
+
+
+def mean_in_a_while_loop(x):
+    return lax.while_loop(lambda y: jnp.all(y < 1), worker_mean, x)
+
+
+def preempted(tmp):
+    with Preemption() as asked:
+        asked._agreement.is_asked = True
+        list(train(Config(num_rounds=2, width=4), preempted=asked))
+
+
+def bound(num_steps):
+    numbers = dict.fromkeys(("smoothness", "initial_gap"), 1.0)
+    numbers |= dict.fromkeys(("noise", "heterogeneity"), 1.0)
+    return theorem_bound(
+        num_workers=4, sync_period=2, pullback=0.5, num_steps=num_steps, **numbers
+    )
+
+
+TX = distribute(SGD, OVERLAP, sync_period=2)
+MISTAKES = {
+    "`overlap_local_sgd(2.0)`": lambda tmp: overlap_local_sgd(2.0),
+    '`overlap_local_sgd("0.5")`': lambda tmp: overlap_local_sgd("0.5"),
+    "`slowmo(0.5, step_size=nan)`": lambda tmp: slowmo(0.5, step_size=float("nan")),
+    "`slowmo(0.5, learning_rate=0.1)`": lambda tmp: slowmo(0.5, learning_rate=0.1),
+    "`easgd(1.5, num_workers=4)`": lambda tmp: easgd(1.5, num_workers=4),
+    "`powersgd(rank=0)`": lambda tmp: powersgd(rank=0),
+    "`powersgd(rank=2.0)`": lambda tmp: powersgd(rank=2.0),
+    "`powersgd(rank=2, seed=-1)`": lambda tmp: powersgd(rank=2, seed=-1),
+    "`init_state({}, ...)`": lambda tmp: state({}),
+    "params that hold a list": lambda tmp: state({"w": [0.0]}),
+    "params of whole numbers": lambda tmp: state({"w": jnp.zeros(3, jnp.int32)}),
+    "`init_state` without mesh and `num_workers`": lambda tmp: state(num_workers=None),
+    "3 workers on a mesh of 2": lambda tmp: state(num_workers=3, mesh=worker_mesh(2)),
+    "a strategy that was built for 4, and 2 workers": lambda tmp: state(
+        strategy=easgd(0.5, num_workers=4)
+    ),
+    "`init_state(..., seed=2**32)`": lambda tmp: state(seed=2**32),
+    "`worker_mesh(10**6)`": lambda tmp: worker_mesh(10**6),
+    "`worker_mesh(0)`": lambda tmp: worker_mesh(0),
+    "`make_round(..., sync_period=2**31)`": lambda tmp: make_round(
+        LOSS, SGD, OVERLAP, sync_period=2**31
+    ),
+    '`make_round(..., driver="host", stream=True)`': lambda tmp: one_round(
+        driver="host", stream=True
+    ),
+    "`make_round(..., local_sgd(), stream=True)`": lambda tmp: one_round(
+        strategy=local_sgd(), stream=True
+    ),
+    '`make_round(..., mapping="vmap", mesh=mesh)`': lambda tmp: one_round(
+        mapping="vmap", mesh=worker_mesh(2)
+    ),
+    "a mesh that was not made by `worker_mesh`": lambda tmp: one_round(
+        mesh=Mesh(np.array(jax.devices()[:2]), ("data",)), driver="fused"
+    ),
+    "`pmap` with workers of several devices": lambda tmp: on_workers(
+        worker_mean, worker_mesh(2, data=2), "pmap"
+    ),
+    "batches without a worker axis": lambda tmp: one_round(batches=jnp.zeros((1, 3))),
+    "an empty batch": lambda tmp: one_round(batches={}),
+    "a batch that the devices of a worker cannot share": lambda tmp: one_round(
+        state(mesh=worker_mesh(2, data=2)), mesh=worker_mesh(2, data=2)
+    ),
+    "a state of another optimizer": lambda tmp: one_round(
+        state(optimizer=optax.adam(1))
+    ),
+    "a state of another strategy": lambda tmp: one_round(state(strategy=local_sgd())),
+    "a list in place of a tuple in the state": lambda tmp: one_round(
+        state()._replace(opt_state=list(state().opt_state))
+    ),
+    "`params` in place of the state": lambda tmp: one_round(PARAMS),
+    "`present=[1, 0]`": lambda tmp: one_round(present=[1, 0]),
+    "`present` of 3 bools for 2 workers": lambda tmp: one_round(
+        present=jnp.array([True] * 3)
+    ),
+    "`tx.update(grads, state)`": lambda tmp: update(TX, params=None),
+    "`tx.update` with the state of the optimizer": lambda tmp: update(
+        TX, own=SGD.init(PARAMS)
+    ),
+    "`tx.update` outside of `pmap`": lambda tmp: update(TX),
+    "`distribute(..., local_sgd(), stream=True)`": lambda tmp: distribute(
+        SGD, local_sgd(), 2, stream=True
+    ),
+    '`model_of(state, strategy, "best")`': lambda tmp: model_of(
+        state(), OVERLAP, "best"
+    ),
+    "the anchor of a strategy without one": lambda tmp: model_of(
+        state(strategy=local_sgd()), local_sgd(), "anchor"
+    ),
+    "`evaluate` of a task without `predict`": lambda tmp: evaluate(
+        Task(None, LOSS), PARAMS, {}, np.zeros((1, 3)), np.zeros(1, np.int32)
+    ),
+    "`evaluate` of more labels than inputs": lambda tmp: evaluate(
+        Task(None, LOSS, lambda *x: x), {}, {}, np.zeros((1, 3)), np.zeros(2, np.int32)
+    ),
+    "`payload_bytes` of a mean in a while loop": lambda tmp: payload_bytes(
+        mean_in_a_while_loop, jnp.zeros((2, 3)), num_workers=2
+    ),
+    "shards of examples that are not there": lambda tmp: make_batches(
+        np.zeros(4), [np.array([5])], sync_period=1, batch_size=1, seed=0
+    ),
+    "shards that the places of a mesh cannot share": lambda tmp: make_batches(
+        np.zeros(4),
+        [np.arange(4)],
+        sync_period=1,
+        batch_size=1,
+        seed=0,
+        mesh=worker_mesh(2),
+    ),
+    '`make_partition("iid", labels, 4, seed="0")`': lambda tmp: make_partition(
+        "iid", np.zeros(8, np.int32), 4, seed="0"
+    ),
+    "`Rollbacks(scale=2.0)`": lambda tmp: Rollbacks(scale=2.0),
+    "SIGTERM, without checkpoints": preempted,
+    "the theorem with too few steps": lambda tmp: bound(num_steps=10),
+    "`stationary_vector` of a matrix that is not square": lambda tmp: stationary_vector(
+        np.zeros((2, 3))
+    ),
+    "`stationary_vector` of workers that never meet": lambda tmp: stationary_vector(
+        np.eye(2)
+    ),
+    "`virtual_model` with a weight too many": lambda tmp: virtual_model(
+        np.zeros((1, 2)), np.zeros(3)
+    ),
+}

@@ -1,0 +1,87 @@
+"""Of command lines."""
+
+from experiments import (
+    alpha_sweep,
+    checkpoint_cost,
+    demo,
+    fuzz,
+    hiding,
+    kill_and_resume,
+    killed,
+    launch,
+    network_case,
+    network_work,
+    plan,
+    scale,
+    soak,
+    tables,
+    throughput,
+    timeline,
+    tradeoff,
+    train,
+)
+from experiments.hosts import bits_per_second
+from olsgd_jax.overlap import __main__ as overlap
+from tests.mistakes import run
+
+
+def command(module, *words):
+    return lambda tmp: run(module.main, *words)
+
+
+MISTAKES = {
+    "`train --epochs 3` without a preset": command(train, "--epochs", 3),
+    "`train --preset gpu`": command(train, "--preset", "gpu"),
+    "`train --preset cpu --epochs nan`": command(
+        train, "--preset", "cpu", "--epochs", "nan"
+    ),
+    "`train --preset cpu --num-workers 0`": command(
+        train, "--preset", "cpu", "--num-workers", 0
+    ),
+    "`train --seed one`": command(train, "--seed", "one"),
+    "`train --mapping xmap`": command(train, "--mapping", "xmap"),
+    "`train --learning-speed 0.1`": command(train, "--learning-speed", 0.1),
+    "`train --strategy-args pullback`": command(train, "--strategy-args", "pullback"),
+    "`train --strategy-args pullback=half`": command(
+        train, "--strategy-args", "pullback=half"
+    ),
+    "`train --cpu-devices 0`": command(train, "--cpu-devices", 0),
+    "`train --resume --overwrite`": command(train, "--resume", "--overwrite"),
+    "`tables --sync-periods 0`": command(tables, "--sync-periods", 0),
+    "`tables --seeds 0`": command(tables, "--seeds", 0),
+    "`tradeoff --ranks 1.5`": command(tradeoff, "--ranks", 1.5),
+    "`alpha_sweep --num-workers -1`": command(alpha_sweep, "--num-workers", -1),
+    "`demo --rounds 0`": command(demo, "--rounds", 0),
+    "`demo --seed -1`": command(demo, "--seed", -1),
+    "`launch --processes 0 -- true`": command(launch, "--processes", 0, "--", "true"),
+    "`launch --processes 2` without a command": command(launch, "--processes", 2),
+    "`launch` of a program that is not there": command(
+        launch, "--processes", 2, "--", "no-such-program"
+    ),
+    "`launch --grace nan`": command(
+        launch, "--processes", 1, "--grace", "nan", "--", "true"
+    ),
+    "`scale --num-workers 0`": command(scale, "--num-workers", 0),
+    "`plan --target p100:1x1x8`": command(
+        plan, "--target", "p100:1x1x8", "--bandwidth", "10gbit"
+    ),
+    "`plan --bandwidth fast`": command(
+        plan, "--target", "h100:1x1x8", "--bandwidth", "fast"
+    ),
+    "`overlap --target p100:1x1x8`": command(overlap, "--target", "p100:1x1x8"),
+    "`soak --rounds 1`": command(soak, "--rounds", 1),
+    "`hiding --repetitions 0`": command(hiding, "--repetitions", 0),
+    "`killed --times 0`": command(killed, "--times", 0),
+    "`kill_and_resume --times 0`": command(kill_and_resume, "--times", 0),
+    "`checkpoint_cost --repetitions 0`": command(checkpoint_cost, "--repetitions", 0),
+    "`throughput --repetitions 0`": command(throughput, "--repetitions", 0),
+    "`timeline --rounds 0`": command(timeline, "--rounds", 0),
+    "`fuzz --examples 0`": command(fuzz, "--examples", 0),
+    "a rate of a link without a unit": lambda tmp: bits_per_second("200"),
+    "`network --repetitions 1`": lambda tmp: network_case.list_cases(
+        [2], ["1mbit"], ["local_sgd"], [1], (1, 8, 1)
+    ),
+    "`network --strategies local_sgd:fast`": lambda tmp: network_work.strategy_of(
+        network_work.Work("local_sgd:fast", 1), 2
+    ),
+}

@@ -1,0 +1,136 @@
+"""Of checkpoints, and of the directory that a run writes to."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import report, scale, tables, train
+from experiments.output import prepare_output
+from olsgd_jax import Checkpoints, Config, Due, write_records
+from olsgd_jax.build import build
+from olsgd_jax.data.array_cache import cached_arrays
+from olsgd_jax.provenance import versions
+from olsgd_jax.record import Layout
+from olsgd_jax.resume import Progress, restore
+from olsgd_jax.trainer import train as train_config
+from tests.mistakes import run
+
+TREE, CONFIG = {"w": jnp.zeros(3)}, Config(num_rounds=2, width=4)
+LAYOUT = Layout(4, mapping=None, devices="1 x cpu", num_processes=1)
+FACTS = {**Progress(round=1)._asdict(), "config": vars(CONFIG), "versions": versions()}
+FACTS["layout"] = LAYOUT._asdict()
+BACK = {"rollback": {"round": 1, "to": 0, "learning_rate": 0.1}}
+
+
+def restored(facts=FACTS, like=TREE, config=CONFIG):
+    """Goes on from a checkpoint with other facts."""
+
+    def mistake(tmp):
+        with Checkpoints(tmp) as checkpoints:
+            checkpoints.save(1, TREE, facts)
+            parts = build(config)._replace(init=lambda: like)
+            restore(checkpoints, config, parts)
+
+    return mistake
+
+
+def of_another_loop(tmp):
+    with Checkpoints(tmp) as checkpoints:
+        checkpoints.save(1, TREE)
+        restore(checkpoints, CONFIG, build(CONFIG))
+
+
+def went_on(**facts):
+    """Trains on from a checkpoint of the run with other facts."""
+
+    def mistake(tmp):
+        parts = build(CONFIG)
+        with Checkpoints(tmp) as checkpoints:
+            checkpoints.save(1, parts.init(), {**FACTS, **facts})
+            train_config(CONFIG, parts, checkpoints=checkpoints)
+
+    return mistake
+
+
+def damaged(name, content):
+    def mistake(tmp):
+        with Checkpoints(tmp) as checkpoints:
+            checkpoints.save(1, TREE)
+            checkpoints.wait()
+            (tmp / "1" / name).write_text(content)
+            assert checkpoints.restore(TREE) is None
+
+    return mistake
+
+
+def prepared(make, *words):
+    """Makes room for a run where something is already."""
+
+    def mistake(tmp):
+        make(tmp / "run.jsonl")
+        args = train.make_parser().parse_args(["--out", str(tmp), *words])
+        prepare_output(args)
+
+    return mistake
+
+
+def below_a_file(module, *words):
+    def mistake(tmp):
+        (tmp / "file").touch()
+        run(module.main, *words, "--out", tmp / "file" / "out")
+
+    return mistake
+
+
+def report_below_a_file(tmp):
+    (tmp / "file").touch()
+    write_records(tmp / "run.jsonl", CONFIG, [])
+    run(report.main, tmp / "run.jsonl", "--out", tmp / "file" / "report.html")
+
+
+def cache_below_a_file(tmp):
+    (tmp / "file").touch()
+    outline = {"x": jax.ShapeDtypeStruct((3,), np.float32)}
+    cached_arrays(tmp / "file" / "cache", outline, dict)
+
+
+OTHER = {**versions(), "jax": "0.4.1"}
+SAME_NAME = {"a.b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}}
+CHECKPOINTS = {
+    "a checkpoint of another model": restored(like={"w": jnp.zeros(4)}),
+    "a checkpoint of another strategy or optimizer": restored(like={"v": jnp.zeros(3)}),
+    "a checkpoint of a run with other options": restored(config=Config(width=8)),
+    "a checkpoint of a loop of one's own": of_another_loop,
+    "a checkpoint of another version of the library": restored(
+        {**FACTS, "config": {"tau": 4}}
+    ),
+    "a checkpoint of another version of jax (a warning)": went_on(versions=OTHER),
+    "a run that went back, without `rollbacks`": went_on(records=[BACK]),
+    "a checkpoint without its checksums (a warning)": damaged("checksums.json", ""),
+    "a checkpoint that was changed (a warning)": damaged("about.json", "{}"),
+    "checksums of files outside (a warning)": damaged(
+        "checksums.json", '{"../../secret": "0"}'
+    ),
+    "checksums of files that are gone (a warning)": damaged(
+        "checksums.json", '{"gone": "0"}'
+    ),
+    "`Checkpoints(directory, keep=0)`": lambda tmp: Checkpoints(tmp, keep=0),
+    "`Due(minutes=0)`": lambda tmp: Due(minutes=0),
+    "names that are the same with dots": lambda tmp: Checkpoints(tmp).save(
+        1, SAME_NAME
+    ),
+}
+FILES = {
+    "a directory that holds a run": prepared(lambda path: path.touch()),
+    "a link in the output directory": prepared(
+        lambda path: path.symlink_to("/dev/null"), "--resume"
+    ),
+    "`tables --out` below a file": below_a_file(tables),
+    "`scale --out` below a file": below_a_file(scale, "--num-workers", 2),
+    "`report --out` below a file": report_below_a_file,
+    "records below a file": lambda tmp: [
+        (tmp / "file").touch(),
+        write_records(tmp / "file" / "run.jsonl", CONFIG, []),
+    ],
+    "a cache of arrays below a file": cache_below_a_file,
+}

@@ -1,0 +1,63 @@
+"""Of several processes and their network, and of compilers and their targets."""
+
+import socket
+
+from olsgd_jax import join
+from olsgd_jax.last_words import JAX_ENDED_IT, explanation
+from olsgd_jax.mesh import share_workers
+from olsgd_jax.overlap import assert_overlapped, overlap_report, target
+from olsgd_jax.roll_call import call_roll
+
+
+def on_a_taken_port(tmp):
+    with socket.create_server(("", 0), family=socket.AF_INET) as server:
+        port = server.getsockname()[1]
+        call_roll(f"127.0.0.1:{port}", num_processes=2, process_id=0, timeout=1)
+
+
+def with_nobody_there(process_id):
+    def mistake(tmp):
+        with socket.create_server(("", 0)) as server:
+            port = server.getsockname()[1]
+        call_roll(f"127.0.0.1:{port}", 2, process_id, timeout=1)
+
+    return mistake
+
+
+def one_that_died(tmp):
+    text = f"{JAX_ENDED_IT} errors: Task 1 heartbeat timeout."
+    raise ConnectionError(explanation(text, join_timeout=300, peer_timeout=30))
+
+
+class WithoutText:
+    def as_text(self):
+        return None
+
+
+NO_COLLECTIVE = "HloModule m, is_scheduled=true\n\nENTRY %main () -> f32[] {\n}\n"
+NETWORK = {
+    '`join("10.0.0.1", 2, 0)`': lambda tmp: join("10.0.0.1", 2, 0),
+    '`join("10.0.0.1:99999", 2, 0)`': lambda tmp: join("10.0.0.1:99999", 2, 0),
+    '`join("10.0.0.1:1234", 2)`': lambda tmp: join("10.0.0.1:1234", 2),
+    '`join("10.0.0.1:1234", "two", 0)`': lambda tmp: join("10.0.0.1:1234", "two", 0),
+    '`join("10.0.0.1:1234", 2, 2)`': lambda tmp: join("10.0.0.1:1234", 2, 2),
+    "`join(join_timeout=0)`": lambda tmp: join(join_timeout=0),
+    "a port that is taken": on_a_taken_port,
+    "process 0 is not there": with_nobody_there(1),
+    "process 1 is not there": with_nobody_there(0),
+    "a process that dies or hangs": one_that_died,
+    "5 workers in 2 processes": lambda tmp: share_workers(5, 2),
+}
+COMPILERS = {
+    '`target("p100:1x1x8")`': lambda tmp: target("p100:1x1x8"),
+    '`overlap_report("hello")`': lambda tmp: overlap_report("hello"),
+    "`overlap_report` of a program without a text": lambda tmp: overlap_report(
+        WithoutText()
+    ),
+    "`overlap_report` of half a program": lambda tmp: overlap_report(
+        "HloModule m, is_scheduled=true\n"
+    ),
+    "`assert_overlapped` of a program without a mean": lambda tmp: assert_overlapped(
+        NO_COLLECTIVE
+    ),
+}

@@ -1,0 +1,120 @@
+"""Of files of records, and of reports about them."""
+
+import json
+
+from experiments import report
+from experiments.reporting import network_records, timeline_figure
+from experiments.runs import name_of, run_all
+from olsgd_jax import Config, describe, read_records, write_records
+from tests.mistakes import run
+from tests.pages import RECORDS
+
+CONFIG = Config(num_workers=2, width=4)
+
+
+def written(tmp):
+    file = tmp / "run.jsonl"
+    write_records(file, CONFIG, RECORDS, describe(CONFIG))
+    return file
+
+
+def read_changed(number, change):
+    """Reads records after a line of them was changed."""
+
+    def mistake(tmp):
+        file = written(tmp)
+        lines = file.read_text().splitlines()
+        row = json.loads(lines[number])
+        lines[number] = json.dumps(change(row))
+        file.write_text("\n".join(lines) + "\n")
+        read_records(file)
+
+    return mistake
+
+
+def read_bytes(content):
+    def mistake(tmp):
+        (tmp / "run.jsonl").write_bytes(content)
+        read_records(tmp / "run.jsonl")
+
+    return mistake
+
+
+def header(**changed):
+    return read_changed(0, lambda row: {**row, **changed})
+
+
+def facts(**changed):
+    return read_changed(0, lambda row: {**row, "facts": {**row["facts"], **changed}})
+
+
+def record(**changed):
+    return read_changed(1, lambda row: {**row, **changed})
+
+
+def report_of(name, text):
+    def mistake(tmp):
+        written(tmp)
+        (tmp / name).write_text(text)
+        run(report.main, tmp, "--out", tmp / "report.html")
+
+    return mistake
+
+
+def same_name_twice(tmp):
+    for name in "ab":
+        (tmp / name).mkdir()
+        written(tmp / name)
+    files = [tmp / name / "run.jsonl" for name in "ab"]
+    run(report.main, *files, "--out", tmp / "report.html")
+
+
+def run_of_another(tmp):
+    config = Config(width=8)
+    write_records(tmp / f"{name_of(config)}.jsonl", config, [])
+    run_all([Config(width=4)], tmp, None)
+
+
+TEST = {"consensus": {"loss": 1.0}}
+MISTAKES = {
+    "a file that is cut off": read_bytes(b'{"config"'),
+    "a file that is not JSON": read_bytes(b"hello\n"),
+    "a file that is not text": read_bytes(b"\xff\n"),
+    "JSON of something else": read_bytes(b'{"loss": 1}\n'),
+    "options of a config that does not exist": header(config={"tau": 4}),
+    "a config that cannot be": header(config={"num_workers": -1}),
+    "facts of something else": header(facts={"loss": 1}),
+    "a fact that is not a number": facts(num_steps="many"),
+    "a histogram that is empty": facts(histogram=[]),
+    "a histogram with rows of two lengths": facts(histogram=[[1], [1, 2]]),
+    "versions that are a list": header(versions=[1]),
+    "devices that are a number": header(devices=3),
+    "a record with a text for a number": record(train_loss="low"),
+    "a record with a number that is not finite": record(spread=float("inf")),
+    "a record without tests": record(tests={}),
+    "a test without its accuracy": record(tests=TEST),
+    "a rollback with half its fields": read_changed(
+        1, lambda row: {"rollback": {"round": 3}}
+    ),
+    "an outcome that does not exist": read_changed(2, lambda row: {"outcome": "won"}),
+    "`report` of a directory without records": lambda tmp: run(
+        report.main, tmp, "--out", tmp / "report.html"
+    ),
+    "`report` of a file that is not there": lambda tmp: run(
+        report.main, tmp / "x.jsonl", "--out", tmp / "report.html"
+    ),
+    "`report` of two files of one name": same_name_twice,
+    "`report` with a timeline that is not JSON": report_of(
+        timeline_figure.TIMELINE, "hello"
+    ),
+    "`report` with a timeline of something else": report_of(
+        timeline_figure.TIMELINE, '{"link": 3}'
+    ),
+    "`report` with network records that are not JSON": report_of(
+        network_records.NETWORK, "hello\n"
+    ),
+    "`report` with network records of something else": report_of(
+        network_records.NETWORK, '{"rate": 3}\n'
+    ),
+    "a sweep in a directory with a run of other options": run_of_another,
+}

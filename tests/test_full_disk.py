@@ -1,0 +1,91 @@
+"""A full disk: what cannot be written is named, and what was written stays."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.report import write_report
+from olsgd_jax import Checkpoints, Config, write_records
+from olsgd_jax.data.array_cache import cached_arrays
+
+NO_SPACE = "cannot be written: No space left on device"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of 256 kB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True)
+    except OSError as error:
+        pytest.skip(f"needs mount: {error}")
+    if done.returncode:
+        pytest.skip(f"needs the right to mount: {done.stderr.strip()}")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def fill(disk):
+    with contextlib.suppress(OSError), (disk / "filler").open("wb", 0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def test_records_name_their_file(disk):
+    fill(disk)
+    with pytest.raises(OSError, match=rf"^{disk}/out/run.jsonl {NO_SPACE}$"):
+        write_records(disk / "out" / "run.jsonl", Config(), [])
+
+
+def test_a_report_names_its_file(disk, tmp_path_factory):
+    run = tmp_path_factory.mktemp("run") / "run.jsonl"
+    write_records(run, Config(), [])
+    fill(disk)
+    with pytest.raises(OSError, match=rf"^{disk}/report.html {NO_SPACE}$"):
+        write_report(disk / "report.html", [run])
+
+
+def test_a_cache_of_arrays_names_its_file_and_the_way_out(disk):
+    squares = np.zeros(10**6)
+    outline = {"squares": jax.ShapeDtypeStruct(squares.shape, squares.dtype)}
+    with pytest.raises(OSError, match=r"/squares.npy cannot be written: .*; set XDG_C"):
+        cached_arrays(disk, outline, lambda: {"squares": squares})
+    assert os.listdir(disk) == []
+
+
+def test_a_checkpoint_is_named_and_those_before_it_stay(disk, caplog):
+    small, large = (
+        {"w": jnp.arange(9.0)},
+        {"w": jax.random.normal(jax.random.key(0), 10**5)},
+    )
+    with Checkpoints(disk) as checkpoints:
+        checkpoints.save(1, small)
+        checkpoints.save(2, large)
+        message = rf"^checkpoint 2 in {disk} {NO_SPACE}; those before it are as they w"
+        with pytest.raises(OSError, match=message):
+            checkpoints.wait()
+    assert caplog.text == ""  # orbax logs whole traces of it
+    with Checkpoints(disk) as checkpoints:
+        found = checkpoints.restore(small)
+    assert found.number == 1
+    assert found.tree["w"].tolist() == list(range(9))
+
+
+def test_a_run_ends_with_one_line(disk):
+    command = [sys.executable, "-m", "experiments.train", "--out", str(disk / "run")]
+    small = ["--batch-size", "4", "--num-workers", "2", "--num-rounds", "5"]
+    done = subprocess.run(
+        [*command, *small, "--save-every", "1"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"checkpoint 2 in {disk}/run/checkpoints {NO_SPACE}")
+    with Checkpoints(disk / "run" / "checkpoints") as checkpoints:
+        assert checkpoints.numbers() == [1]
