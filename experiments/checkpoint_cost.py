@@ -2,15 +2,16 @@
 
 Run:     python -m experiments.checkpoint_cost
 Cost:    2 minutes (2 CPU cores)
-Answer:  5.0 % (quartiles 2.0 to 9.4 %) of the preset `cpu`, whose rounds take 271 ms:
-         they stand still for 19 ms, and 113 ms are the background's work on cores that
-         have nothing to spare. Rounds of 1 ms become five times as long: save rarely.
+Answer:  4.7 % (quartiles 3.8 to 5.6 %) of the preset `cpu`, whose rounds take 266 ms,
+         and 3.4 % of its CPU time: rounds stand still for 16 ms while it is copied.
+         Rounds of 1 ms become several times as long: save rarely.
 
 Blocks of 10 rounds take turns within one run: one begins with a checkpoint and ends
 when that is written, since the next would wait for it; the other has none. The cost is
 what the first takes longer, as a fraction of the second; quartiles are of all pairs.
 Part of it the rounds stand still for (`save`), the rest is a core that the background
-takes from them. On CIFAR-10 the network and workers are those of the preset `cpu`.
+takes from them. CPU time is that of all threads: what else a machine does changes it
+little. On CIFAR-10 the network and workers are those of the preset `cpu`.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+from experiments.options import count
 from experiments.presets import preset
 from olsgd_jax import Checkpoints, Config, Due, train
 from olsgd_jax.types import ArrayTree
@@ -62,12 +64,14 @@ class EverySecondBlock(Due):
         """Begins with a block without one: it compiles."""
         super().__init__(every=2 * BLOCK)
         self._checkpoints, self.began = checkpoints, list[float]()
+        self.used = list[float]()  # CPU time until then
 
     def __call__(self, number: int) -> bool:
         """Says whether a block begins here that has a checkpoint."""
         if number % BLOCK == 0:
             self._checkpoints.numbers()  # waits until all is written
             self.began.append(time.perf_counter())
+            self.used.append(time.process_time())
         return super().__call__(number)
 
 
@@ -77,10 +81,16 @@ class Cost(NamedTuple):
     without: list[float]  # blocks without a checkpoint
     extra: list[float]  # that the ones beside them took longer
     still: list[float]  # in which rounds stood still, of each checkpoint
+    cpu_without: list[float]  # CPU time of blocks without a checkpoint
+    cpu_extra: list[float]  # that the ones beside them took more of
 
     def fractions(self) -> list[float]:
         """Gives the cost of every pair, as a fraction."""
         return [x / y for x, y in zip(self.extra, self.without, strict=True)]
+
+    def cpu_fraction(self) -> float:
+        """Gives the cost in CPU time, as a fraction."""
+        return statistics.median(self.cpu_extra) / statistics.median(self.cpu_without)
 
 
 def measure(config: Config) -> Cost:
@@ -91,11 +101,17 @@ def measure(config: Config) -> Cost:
         with checkpoints:
             for _ in train(config, checkpoints=checkpoints, due=due):
                 pass
+    without, extra = _pairs(due.began)
+    still = checkpoints.seconds[NUM_WARM : NUM_WARM + len(extra)]
+    return Cost(without, extra, still, *_pairs(due.used))
+
+
+def _pairs(began: list[float]) -> tuple[list[float], list[float]]:
+    """Gives the blocks without a checkpoint, and what those beside them have more."""
     # The first checkpoint comes with the second block, so the first is left out.
-    seconds = [after - before for before, after in itertools.pairwise(due.began)]
-    having, without = seconds[1::2][NUM_WARM:], seconds[2::2][NUM_WARM:]
-    extra = [x - y for x, y in zip(having, without, strict=True)]
-    return Cost(without, extra, checkpoints.seconds[NUM_WARM : NUM_WARM + len(extra)])
+    spent = [after - before for before, after in itertools.pairwise(began)]
+    having, without = spent[1::2][NUM_WARM:], spent[2::2][NUM_WARM:]
+    return without, [x - y for x, y in zip(having, without, strict=True)]
 
 
 def configs(repetitions: int, data_dir: str | None) -> dict[str, Config]:
@@ -123,6 +139,7 @@ def row(name: str, cost: Cost) -> list[str]:
         name,
         *(f"{1e3 * x:.1f} ms" for x in (per_round, extra, still)),
         f"{middle:.1%} ({low:.1%} to {high:.1%})",
+        f"{1e3 * statistics.median(cost.cpu_extra):.1f} ms, {cost.cpu_fraction():.1%}",
     ]
 
 
@@ -130,14 +147,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--repetitions", type=int, default=12, help="pairs of blocks")
+    parser.add_argument("--repetitions", type=count, default=12, help="pairs of blocks")
     parser.add_argument("--data-dir", help="of CIFAR-10; default TFDS_DATA_DIR")
     args = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", MAX_WORKERS)
     console = Console()
     table = Table(
-        "Run", "round", "a checkpoint", "of it `save`", f"every {BLOCK} rounds"
+        "Run",
+        "round",
+        "a checkpoint",
+        "of it `save`",
+        f"every {BLOCK} rounds",
+        "CPU time of it",
     )
     try:
         for name, config in configs(args.repetitions, args.data_dir).items():

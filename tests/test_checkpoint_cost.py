@@ -28,18 +28,22 @@ def test_the_cost_is_what_blocks_with_a_checkpoint_take_longer(config, monkeypat
             now += CHECKPOINT if due(number) else 0
         return []
 
-    clock = types.SimpleNamespace(perf_counter=lambda: now)
+    clock = types.SimpleNamespace(
+        perf_counter=lambda: now, process_time=lambda: 2 * now
+    )
     monkeypatch.setattr(checkpoint_cost, "time", clock)
     monkeypatch.setattr(checkpoint_cost, "train", train)
     cost = measure(config)
     assert cost.without == [BLOCK * ROUND] * 3
     assert cost.extra == [CHECKPOINT] * 3
     assert cost.fractions() == [CHECKPOINT / (BLOCK * ROUND)] * 3
+    assert cost.cpu_extra == [2 * CHECKPOINT] * 3
+    assert cost.cpu_fraction() == CHECKPOINT / (BLOCK * ROUND)
 
 
 def test_a_run_is_measured(config):
     cost = measure(config)
-    assert [len(x) for x in cost] == [3, 3, 3]
+    assert [len(x) for x in cost] == [3] * 5
     assert min(cost.still) > 0
     assert row("digits", cost)[0] == "digits"
     assert config.num_rounds > 2 * BLOCK * (NUM_WARM + 3)
