@@ -10,6 +10,9 @@ array by array. What goes with every segment is a fit to the interface counters 
 SEGMENTS = 2  # of a part
 GLOO_HEADER = 48
 FRAME_HEADER = 14 + 20 + 32  # of Ethernet, IP, and TCP with its timestamps
+FRAME_PAYLOAD = 1500 - 20 - 32  # of what an Ethernet frame carries, behind IP and TCP
+GOODPUT = FRAME_PAYLOAD / (FRAME_PAYLOAD + FRAME_HEADER)
+"""The part of a link's rate that is left for what is sent."""
 _PER_SEGMENT = 3 * (GLOO_HEADER + FRAME_HEADER) + FRAME_HEADER
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 
+from experiments.gloo import GOODPUT
 from experiments.hosts import bits_per_second
 from experiments.network_work import Work, sent_trees, strategy_of
 from experiments.reporting.network_numbers import numbers_of
@@ -18,10 +19,11 @@ CLOSE = 0.1  # a model is right within so much of what was measured
 HEADS = ("Strategy", "Measured as", "Points", "Within 10%", "Model over measured")
 MEANING = (
     "The time of a round, from `olsgd_jax.delay` and as it was measured. On a network "
-    "the model knows the rate of the links, the bytes that are sent and in how many "
-    "arrays, each of which takes the time of a mean of one number besides, and the "
-    "time of a round without communication; of stragglers it knows what slows them "
-    "down, and a step and a mean alone. Last column: least, median and largest."
+    "the model knows the rate of the links, less the headers of its frames, the bytes "
+    "that are sent and in how many arrays, each of which takes the time of a mean of "
+    "one number besides, and the time of a round without communication; of stragglers "
+    "it knows what slows them down, and a step and a mean alone. Last column: least, "
+    "median and largest."
 )
 
 
@@ -77,7 +79,10 @@ def network_point(record: Record) -> Point:
         record["payload_bytes"],
         num_hosts,
         Constant(numbers.steps / sync_period),
-        Ring(bits_per_second(record["rate"]) / 8, arrays * numbers.one / messages),
+        Ring(
+            GOODPUT * bits_per_second(record["rate"]) / 8,
+            arrays * numbers.one / messages,
+        ),
     )
     modelled = round_time(setting).seconds
     return Point(record["strategy"], "network", numbers.round, modelled)
