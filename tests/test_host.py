@@ -123,8 +123,34 @@ def test_a_blocking_strategy_is_refused():
         )
 
 
+def test_a_mean_at_every_step_beside_that_of_the_models_is_refused():
+    def reduce_grads(grads, state, mean):
+        return mean(grads), state
+
+    strategy = STRATEGIES[0]._replace(reduce_grads=reduce_grads)
+    with pytest.raises(ValueError, match="driver must be 'fused'.*meet at every step"):
+        make_round(
+            loss,
+            OPTIMIZER,
+            strategy,
+            sync_period=TAU,
+            mesh=worker_mesh(4),
+            driver="host",
+        )
+
+
 def test_a_stream_under_the_host_driver_is_refused():
     with pytest.raises(ValueError, match="stream must be False under the host driver"):
         make_round(
             loss, OPTIMIZER, STRATEGIES[0], sync_period=2, stream=True, driver="host"
         )
+
+
+def test_what_no_program_changes_is_not_copied():
+    mesh, strategy = worker_mesh(2), STRATEGIES[1]
+    run = make_round(
+        loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, driver="host"
+    )
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
+    after, _ = run(state, batches(2, 0))
+    assert after.key is state.key

@@ -3,6 +3,8 @@
 A round is three programs. A second thread runs the mean while the first runs the local
 steps, as the paper does it; then the first mixes. Every process takes part in one mean
 at a time, so all of them meet in the same order, and the thread ends with its round.
+
+What a program hands back it has copied, so each is asked only for what it changes.
 """
 
 from collections.abc import Callable
@@ -20,6 +22,13 @@ from olsgd_jax.round_parts import RoundParts
 from olsgd_jax.state import check_present
 from olsgd_jax.types import ArrayTree, Batch, Mapping, Mean, Present
 from olsgd_jax.workers import on_workers
+
+STEPPED = ("params", "model_state", "opt_state")
+"""What local steps change of a state, where gradients stay with their worker."""
+MIXED = ("params", "model_state", "strategy_state", "round")
+"""What a mix changes of it, where all workers are present."""
+
+Fields = dict[str, ArrayTree]
 
 
 def host(
@@ -43,16 +52,19 @@ def host(
     checked = jax.jit(check)
 
     def worker_steps(start: WorkerState, batches: Batch, present: Present | None):
-        return parts.local_steps(start, batches, present=present)
+        steps = parts.local_steps(start, batches, present=present)
+        return _fields(steps.end, STEPPED), steps.losses
 
     def mean_of_start(start: WorkerState, present: Present | None) -> ArrayTree:
         return mean(flatten(parts.models(start, present), mesh))
 
     def mix_worker(
-        start: WorkerState, end: WorkerState, sent: ArrayTree, present: Present | None
+        start: WorkerState, stepped: Fields, sent: ArrayTree, present: Present | None
     ):
         models = unflatten(sent, parts.models(start, present), mesh)
-        return parts.mix(start, end, models, present)
+        after = parts.mix(start, start._replace(**stepped), models, present)
+        # Of an absent worker, what its steps did to the optimizer is taken back.
+        return _fields(after, MIXED if present is None else (*MIXED, "opt_state"))
 
     steps_of_all = on_workers(worker_steps, mesh, mapping)
     mean_of_models = jax.jit(on_workers(mean_of_start, mesh, mapping))
@@ -61,15 +73,16 @@ def host(
     @jax.jit
     def local_steps(start: WorkerState, batches: Batch, present: Present | None):
         batches = place(batches, batch_shardings(batches, mesh))
-        return steps_of_all(start, batches, present)[:2]
+        stepped, losses = steps_of_all(start, batches, present)
+        return place(stepped, state_shardings(stepped, mesh)), losses
 
     # Nothing is donated: in place, a mix first copies what it overwrites.
     @jax.jit
     def mix(
-        start: WorkerState, end: WorkerState, sent: ArrayTree, present: Present | None
-    ) -> WorkerState:
-        state = mix_all(start, end, sent, present)
-        return place(state, state_shardings(state, mesh))
+        start: WorkerState, stepped: Fields, sent: ArrayTree, present: Present | None
+    ) -> Fields:
+        mixed = mix_all(start, stepped, sent, present)
+        return place(mixed, state_shardings(mixed, mesh))
 
     def overlap_round(
         state: WorkerState, batches: Batch, present: Present | None = None
@@ -81,8 +94,15 @@ def host(
             pending = thread.submit(
                 lambda: jax.block_until_ready(mean_of_models(state, present))
             )
-            end, losses = jax.block_until_ready(local_steps(state, batches, present))
+            stepped, losses = jax.block_until_ready(
+                local_steps(state, batches, present)
+            )
             models = pending.result()
-        return mix(state, end, models, present), RoundRecord(losses)
+        mixed = mix(state, stepped, models, present)
+        return state._replace(**{**stepped, **mixed}), RoundRecord(losses)
 
     return overlap_round
+
+
+def _fields(state: WorkerState, names: tuple[str, ...]) -> Fields:
+    return {name: getattr(state, name) for name in names}
