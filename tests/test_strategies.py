@@ -138,6 +138,19 @@ def test_powersgd_of_full_rank_is_sync_sgd(rank):
     assert_same_models(runs["power"], runs["sync"])
 
 
+def test_powersgd_sends_one_vector_twice_a_step_whatever_the_network():
+    grads = {"a": jnp.ones((3, 2)), "b": jnp.ones(4), "c": jnp.ones((2, 5, 2))}
+    strategy, sent = powersgd(1), []
+
+    def note(tree):
+        sent.append([x.shape for x in jax.tree.leaves(tree)])
+        return tree
+
+    strategy.reduce_grads(grads, strategy.init(grads), note)
+    # P of a matrix of 3 rows and one of 10; Q of 2 columns each, and b.
+    assert sent == [[(13,)], [(8,)]]
+
+
 def test_powersgd_of_low_rank_is_not_sync_sgd():
     runs = states_of({"power": powersgd(1), "sync": sync_sgd()})
     assert np.abs(flat(runs["power"]) - flat(runs["sync"])).max() > 1e-3

@@ -31,9 +31,10 @@ import optax
 from jaxtyping import Array, Float
 
 from olsgd_jax.checks import check_count, check_seed
+from olsgd_jax.pieces import from_vectors, to_vectors
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.strategies.low_rank import as_matrix, orthogonalise
-from olsgd_jax.types import Grads, Mean, Params
+from olsgd_jax.types import ArrayTree, Grads, Mean, Params
 
 
 class PowerSgdState(NamedTuple):
@@ -74,10 +75,9 @@ def powersgd(rank: int, seed: int = 0) -> Strategy:
     def reduce_grads(grads: Grads, state: PowerSgdState, mean: Mean):
         leaves, structure = jax.tree.flatten(grads)
         m = optax.tree.add(_matrices(leaves), state.error)
-        # Two collectives a step, whatever the number of matrices.
-        p = [orthogonalise(x) for x in mean(_products(m, state.q))]
+        p = [orthogonalise(x) for x in _as_one(mean, _products(m, state.q))]
         own_q = [x.T @ basis for x, basis in zip(m, p, strict=True)]
-        q, vectors = mean((own_q, [x for x in leaves if x.ndim < 2]))
+        q, vectors = _as_one(mean, (own_q, [x for x in leaves if x.ndim < 2]))
 
         error = optax.tree.sub(m, _products(p, [x.T for x in own_q]))
         low_rank = iter(_products(p, [x.T for x in q]))
@@ -96,6 +96,11 @@ def powersgd(rank: int, seed: int = 0) -> Strategy:
         own=("error",),
         common=("params", "opt_state"),
     )
+
+
+def _as_one(mean: Mean, tree: ArrayTree) -> ArrayTree:
+    """Sends a tree as one vector: of many small arrays each would have its latency."""
+    return from_vectors(mean(to_vectors(tree)), like=tree)
 
 
 def _matrices(leaves: list[jax.Array]) -> list[jax.Array]:
