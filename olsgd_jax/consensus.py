@@ -89,24 +89,6 @@ def spread(state: WorkerState, mesh: Mesh | None = None) -> float:
     return float(_local(_spread(state.params, mesh)))
 
 
-def mean_over_workers(tree: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
-    """Averages a tree that has a leading worker axis; `worker_mean` for the outside.
-
-    Args:
-      tree: floating-point arrays, such as a round's losses.
-      mesh: where the workers are; None for lanes of one device.
-
-    Returns:
-      The tree without the worker axis, on one device of this process.
-
-    >>> import jax.numpy as jnp
-    >>> from olsgd_jax.consensus import mean_over_workers
-    >>> mean_over_workers(jnp.array([1.0, 2.0, 6.0])).item()
-    3.0
-    """
-    return _local(_mean_over_workers(tree, mesh))
-
-
 @functools.partial(jax.jit, static_argnames=("strategy", "which", "mesh"))
 def _model_of(
     state: WorkerState, strategy: Strategy, which: EvaluatedModel, mesh: Mesh | None
@@ -133,11 +115,6 @@ def _spread(params: Params, mesh: Mesh | None) -> Float[Array, ""]:
         return worker_mean(optax.tree.norm(to_consensus, squared=True))
 
     return _first(on_workers(worker_spread, mesh)(params), mesh)
-
-
-@functools.partial(jax.jit, static_argnames="mesh")
-def _mean_over_workers(tree: ArrayTree, mesh: Mesh | None) -> ArrayTree:
-    return _first(on_workers(worker_mean, mesh)(tree), mesh)
 
 
 def _local(tree: ArrayTree) -> ArrayTree:

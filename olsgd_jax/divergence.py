@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool
 
 from olsgd_jax.config import Config
 from olsgd_jax.local import WorkerState
+from olsgd_jax.placement import to_host
 from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers import on_workers
 
@@ -57,12 +58,11 @@ def diverged(
 
 
 def check_losses(
-    losses: Sequence[jax.Array],
+    losses: Sequence[np.ndarray],
     means: Sequence[float],
     first: int,
     config: Config,
     last_loss: float | None,
-    mesh: Mesh | None,
 ) -> None:
     """Raises if the loss of a round is not finite.
 
@@ -72,11 +72,10 @@ def check_losses(
       first: number of the first of these rounds.
       config: of the run.
       last_loss: of the round before.
-      mesh: where the workers are.
     """
     for number, (loss, mean) in enumerate(zip(losses, means, strict=True), first):
         if not math.isfinite(mean):
-            workers = not_finite(loss, mesh)
+            workers = np.flatnonzero(~np.isfinite(loss).all(axis=1)).tolist()
             raise diverged("train_loss", mean, number, config, last_loss, workers)
         last_loss = mean
 
@@ -104,8 +103,7 @@ def not_finite(tree: ArrayTree, mesh: Mesh | None) -> list[int]:
     >>> not_finite({"w": jnp.array([[0.0, 1.0], [jnp.nan, 0.0]])}, mesh=None)
     [1]
     """
-    flags = _flags(tree, mesh).addressable_data(0)
-    return [i for i, flag in enumerate(flags.tolist()) if flag]
+    return np.flatnonzero(to_host(_flags(tree, mesh))).tolist()
 
 
 @functools.partial(jax.jit, static_argnames="mesh")
@@ -116,7 +114,4 @@ def _flags(tree: ArrayTree, mesh: Mesh | None) -> Bool[Array, " workers"]:
         ]
         return ~jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in floats]))
 
-    flags = on_workers(worker_flag, mesh)(tree)
-    if mesh is None:
-        return flags
-    return lax.with_sharding_constraint(flags, NamedSharding(mesh, PartitionSpec()))
+    return on_workers(worker_flag, mesh)(tree)

@@ -5,14 +5,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from olsgd_jax.build import Parts
 from olsgd_jax.checkpoints import Due
 from olsgd_jax.config import Config
-from olsgd_jax.consensus import mean_over_workers, model_of, spread
+from olsgd_jax.consensus import model_of, spread
 from olsgd_jax.divergence import check_losses, check_state_finite, diverged
 from olsgd_jax.evaluate import Evaluation, evaluate
 from olsgd_jax.local import WorkerState
+from olsgd_jax.placement import to_host
 from olsgd_jax.record import Record
 from olsgd_jax.resume import Progress
 from olsgd_jax.rounds import Stop
@@ -48,12 +50,10 @@ def what_to_do(
 
 def advanced(config: Config, parts: Parts, progress: Progress, stop: Stop) -> Progress:
     """Adds the rounds up to a stop, if all of their numbers are finite."""
-    # One by one: a program of all of them would be compiled for every number of rounds.
-    means = tuple(
-        float(mean_over_workers(loss, parts.mesh).mean()) for loss in stop.losses
-    )
+    losses = [to_host(loss) for loss in stop.losses]
+    means = tuple(float(loss.mean(dtype=np.float64)) for loss in losses)
     first, last_loss = stop.round + 1 - len(means), progress.last_loss
-    check_losses(stop.losses, means, first, config, last_loss, parts.mesh)
+    check_losses(losses, means, first, config, last_loss)
     check_state_finite(stop.state, stop.round, config, means[-1], parts.mesh)
     num_steps = config.num_steps(stop.round) - config.num_steps(progress.round)
     return progress._replace(

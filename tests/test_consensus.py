@@ -21,7 +21,6 @@ from olsgd_jax import (
     spread,
 )
 from olsgd_jax.build import build_strategy
-from olsgd_jax.consensus import mean_over_workers
 from olsgd_jax.placement import state_shardings
 
 MODELS = np.random.default_rng(0).normal(size=(4, 3))
@@ -166,9 +165,3 @@ def test_the_spread_counts_every_array_of_a_model(mesh):
 def test_equal_workers_have_no_spread(mesh):
     equal = np.tile([1.0, 2.0, 4.0], (4, 1))
     assert spread(state_of(local_sgd(), mesh, equal), mesh) == 0
-
-
-def test_a_mean_over_workers_is_the_mean_of_the_first_axis(mesh):
-    tree = on_mesh([MODELS, MODELS**2], mesh)
-    expected = [MODELS.mean(axis=0), (MODELS**2).mean(axis=0)]
-    chex.assert_trees_all_close(mean_over_workers(tree, mesh), expected, rtol=1e-12)
