@@ -28,11 +28,14 @@ def to_flat(tree: ArrayTree) -> Flat:
     {'w.0': (3,), 'w.1': (2,)}
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    flat = {_name(path): _plain(jnp.asarray(x)) for path, x in leaves}
+    # To ask jnp.asarray about what is an array takes longer than all else here.
+    arrays = [x if isinstance(x, jax.Array) else jnp.asarray(x) for _, x in leaves]
+    names = [_name(path) for path, _ in leaves]
+    flat = dict(zip(names, map(_plain, arrays), strict=True))
     if len(flat) < len(leaves):
         raise ValueError(
             "tree must have names that differ once their parts are joined by dots, got "
-            f"{', '.join(_name(path) for path, _ in leaves)}"
+            f"{', '.join(names)}"
         )
     return flat
 
