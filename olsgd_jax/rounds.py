@@ -43,15 +43,19 @@ def run_rounds(
     overlap_round = first_round = _compiled_round(config, parts, state, number=1)
     if config.long_first_round and first == 0:
         first_round = _compiled_round(config, parts, state, number=0)
+    batches = parts.batches(first)
     began, losses = time.perf_counter(), []
     for number in range(first, config.num_rounds):
         run = overlap_round if number else first_round
         # Losses stay on the devices, so that rounds need not wait for the host.
-        state, record = run(state, parts.batches(number))
+        state, record = run(state, batches)
         losses.append(record.loss)
         # Two rounds under way keep devices busy. More would hold more batches, and
         # dozens can block each other for good where devices share a CPU.
         jax.block_until_ready(losses[-2:][0])
+        # Before a stop, so that the devices need not wait for them after it.
+        if number + 1 < config.num_rounds:
+            batches = parts.batches(number + 1)
         if is_stop(number + 1):
             jax.block_until_ready(state)
             seconds = time.perf_counter() - began

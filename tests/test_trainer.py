@@ -70,9 +70,9 @@ def test_a_record_is_made_every_evaluate_every_rounds_and_of_the_last_round():
     assert np.all(np.diff([0, *(record.seconds for record in records)]) > 0)
 
 
-def test_at_most_two_rounds_are_under_way(monkeypatch):
+def batches_and_waits(config, monkeypatch):
+    """Trains, and lists the rounds that batches are made for, and when it waits."""
     events, wait = [], jax.block_until_ready
-    config = replace(evaluate_every=5)
     parts = build(config)
 
     def batches(number):
@@ -85,9 +85,20 @@ def test_at_most_two_rounds_are_under_way(monkeypatch):
 
     records = train(config, parts._replace(batches=batches))
     monkeypatch.setattr(jax, "block_until_ready", watched)
-    assert len(list(records)) == 1
+    assert len(list(records)) == -(-config.num_rounds // config.evaluate_every)
+    return events
+
+
+def test_at_most_two_rounds_are_under_way(monkeypatch):
+    events = batches_and_waits(replace(evaluate_every=5), monkeypatch)
     # With every round there is a wait, and one more for the last.
     assert events[-11:] == [*(x for i in range(5) for x in (i, "wait")), "wait"]
+
+
+def test_the_next_batches_are_there_when_a_round_ends_at_a_stop(monkeypatch):
+    events = batches_and_waits(replace(num_rounds=3, evaluate_every=2), monkeypatch)
+    stop = ["wait"]
+    assert events[-8:] == [0, "wait", 1, "wait", 2, *stop, "wait", *stop]
 
 
 @pytest.mark.parametrize(
