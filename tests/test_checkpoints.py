@@ -74,6 +74,14 @@ def test_pythons_numbers_are_read_as_arrays_that_give_way_as_they_do(tmp_path):
     assert {name for name, x in found.items() if x.weak_type} == {"step", "rate"}
 
 
+@pytest.mark.parametrize("name", ["a/../../b", "long" * 100])
+def test_names_need_not_be_names_of_files(tmp_path, name):
+    tree = {name: jnp.arange(3), "other": jnp.ones(4), "": jnp.ones(5)}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, tree)
+        assert_same_bits(checkpoints.restore(tree).tree, tree)
+
+
 @pytest.mark.parametrize("places", [1, 2, 4])
 def test_it_is_read_to_where_it_is_asked(copied, places):
     mesh = worker_mesh(places)
@@ -193,7 +201,7 @@ def test_what_a_killed_process_was_deleting_is_gone(best_first, monkeypatch):
     assert kept_after_going_on(best_first) == {"1", "5", "6", "going"}
     moved = sorted(path.name for path in (best_first / "going").iterdir())
     assert moved == ["2", "3", "4"]
-    shutil.rmtree(best_first / "going" / "3" / "d")
+    shutil.rmtree(best_first / "going" / "3" / "alone.0")
     monkeypatch.undo()
     with Checkpoints(best_first, keep=2) as checkpoints:
         assert {path.name for path in best_first.iterdir()} == {"1", "5", "6"}
@@ -208,7 +216,7 @@ def test_what_a_killed_process_was_writing_is_gone(copied):
         assert_same_bits(checkpoints.restore(state_of()).tree, state_of(5))
 
 
-@pytest.mark.parametrize("name", ["about.json", "d", "commit_success.txt", "*"])
+@pytest.mark.parametrize("name", ["about.json", "alone.0", "commit_success.txt", "*"])
 def test_one_that_is_damaged_is_not_the_best(best_first, name):
     for path in (best_first / "2").glob(name):
         shutil.rmtree(path) if path.is_dir() else path.unlink()

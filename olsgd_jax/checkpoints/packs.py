@@ -29,10 +29,10 @@ Packs = list[list[str]]
 
 
 class Packed(NamedTuple):
-    """A flat dictionary as it is written."""
+    """A flat dictionary as it is written: by number, since files are named so."""
 
-    alone: dict  # arrays by name
-    packs: dict  # matrices by their number
+    alone: dict  # arrays that are in no pack
+    packs: dict  # matrices
 
 
 def make_packs(flat: Flat) -> Packs:
@@ -52,11 +52,11 @@ def make_packs(flat: Flat) -> Packs:
 
 def pack(flat: Flat, packs: Packs) -> dict[str, ArrayTree]:
     """Puts arrays side by side, as `make_packs` says."""
-    alone, matrices = _without(flat, packs), {}
+    matrices = {}
     for number, names in enumerate(packs):
         rows = _of_rows(flat[names[0]].sharding)
         matrices[str(number)] = _joined([flat[name] for name in names], rows)
-    return _as_written(Packed(alone, matrices))
+    return _as_written(Packed(_alone(flat, packs), matrices))
 
 
 def packed_targets(
@@ -72,7 +72,7 @@ def packed_targets(
         return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
 
     matrices = {str(number): matrix(names) for number, names in enumerate(packs)}
-    return _as_written(Packed(_without(asked, packs), matrices))
+    return _as_written(Packed(_alone(asked, packs), matrices))
 
 
 def unpack(
@@ -89,7 +89,10 @@ def unpack(
     >>> unpack(found, targets(flat), [["a", "b"]])["b"].tolist()
     [[3, 4], [5, 6]]
     """
-    flat = dict(found.get("alone", {}))
+    flat = {
+        name: found["alone"][number]
+        for number, name in _alone({name: name for name in asked}, packs).items()
+    }
     for number, names in enumerate(packs):
         kinds = tuple((asked[name].shape, asked[name].dtype) for name in names)
         parts = _parted(found["packs"][str(number)], kinds)
@@ -136,9 +139,10 @@ def _of_rows(sharding: Sharding) -> NamedSharding | None:
     return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
 
 
-def _without(flat: dict, packs: Packs) -> dict:
-    packed = {name for names in packs for name in names}
-    return {name: x for name, x in flat.items() if name not in packed}
+def _alone(flat: dict, packs: Packs) -> dict:
+    """Numbers what is in no pack, in the order of the names."""
+    names = sorted(flat.keys() - {name for names in packs for name in names})
+    return {str(number): flat[name] for number, name in enumerate(names)}
 
 
 def _as_written(packed: Packed) -> dict[str, ArrayTree]:

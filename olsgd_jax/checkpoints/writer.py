@@ -2,7 +2,8 @@
 
 It takes time from the rounds, wherever they leave no core to spare. So nothing is
 compressed, since trained numbers hardly are, and nothing is written beside the arrays
-that is known when they are read: shapes and places.
+that is known when they are read: shapes and places. Every part of an array is a file;
+a database of them (OCDBT) would be written twice, for each process and for all.
 """
 
 import contextlib
@@ -25,10 +26,11 @@ def make_writer(when_written: Callable[[], None]) -> ocp.AsyncCheckpointer:
     Args:
       when_written: called with a checkpoint's files written, but not yet named.
     """
-    logging.getLogger("absl").addFilter(_is_not_raised)
+    logging.getLogger("absl").addFilter(_is_news)
     arrays = ocp.type_handlers.ArrayHandler(enable_write_sharding_file=False)
     handler = ocp.PyTreeCheckpointHandler(
         use_compression=False,
+        use_ocdbt=False,
         type_handler_registry=ocp.type_handlers.create_type_handler_registry(
             (jax.Array, arrays)
         ),
@@ -45,6 +47,11 @@ def writing_checkpoint(
     return writing(what, "those before it are as they were")
 
 
-def _is_not_raised(record: logging.LogRecord) -> bool:
-    """Leaves out the errors that orbax logs, with their traces, and raises as well."""
-    return "orbax" not in record.pathname or not record.exc_info
+def _is_news(record: logging.LogRecord) -> bool:
+    """Leaves out what orbax logs of errors that it raises, and of files not asked for.
+
+    The first come with their traces. The others it would merge if there were any.
+    """
+    if "orbax" not in record.pathname:
+        return True
+    return not record.exc_info and "Skipping merge of OCDBT" not in str(record.msg)
