@@ -16,8 +16,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from olsgd_jax import Checkpoints, init_state, overlap_local_sgd, worker_mesh
 from olsgd_jax.checkpoints import directory as directory_module
 from olsgd_jax.checkpoints import due as due_module
+from olsgd_jax.checkpoints import packs
 from olsgd_jax.checkpoints.due import Due
-from olsgd_jax.checkpoints.packs import LARGEST, make_packs
+from olsgd_jax.checkpoints.packs import LARGEST, LARGEST_WHOLE, make_packs
 
 
 def state_of(seed=0, width=3, mesh=None):
@@ -123,6 +124,8 @@ def test_arrays_may_be_read_to_other_places_than_they_had(tmp_path, of, to):
 def test_small_arrays_whose_rows_are_whole_are_written_as_one():
     assert make_packs(placed("a")) == [["m", "t", "v"]]
     assert make_packs(placed("a", "b")) == []
+    other_spelling = {**placed("a"), "m": placed("a", None)["m"]}
+    assert make_packs(other_spelling) == [["m", "t", "v"]]
     with_number = {**placed("a"), "n": jnp.ones(()), "none": jnp.ones((4, 0))}
     assert make_packs(with_number) == [["m", "t", "v"]]
 
@@ -134,11 +137,25 @@ def test_types_of_32_bits_share_a_pack_and_keep_their_bits(tmp_path):
         "i": jnp.array([-1, 0, 2**31 - 1], jnp.int32),
         "u": bits,
         "long": jnp.ones(3, jnp.int64),
+        "g": jnp.arange(3, dtype=jnp.bfloat16) / 3,
+        "h": jnp.ones(3, jnp.bfloat16),
     }
-    assert make_packs(tree) == [["f", "i", "u"]]
+    assert sorted(make_packs(tree)) == [["f", "i", "u"], ["g", "h"]]
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, tree)
         assert_same_bits(checkpoints.restore(tree).tree, tree)
+
+
+@pytest.mark.parametrize(("largest", "num_parts"), [(LARGEST_WHOLE, 1), (0, 4)])
+def test_a_small_pack_is_one_part_wherever_it_lies(
+    tmp_path, monkeypatch, largest, num_parts
+):
+    monkeypatch.setattr(packs, "LARGEST_WHOLE", largest)
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, placed("a"))
+        assert_same_bits(checkpoints.restore(placed("b")).tree, placed("b"))
+    parts = [path.name for path in (tmp_path / "1" / "packs.0").glob("[0-9]*")]
+    assert len(parts) == num_parts
 
 
 def test_one_state_is_a_handful_of_arrays(monkeypatch, tmp_path):

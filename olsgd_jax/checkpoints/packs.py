@@ -9,10 +9,10 @@ they are, since a pack is a copy, and so are those with rows that several device
 
 import functools
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
@@ -21,18 +21,13 @@ from olsgd_jax.types import ArrayTree
 
 LARGEST = 2**20
 """Bytes of a row that is still packed."""
+LARGEST_WHOLE = 2**26
+"""Bytes of a pack that is still written as one part."""
 
 _OF_32_BITS = (jnp.float32, jnp.int32, jnp.uint32)
 
 Packs = list[list[str]]
 """The names of the arrays of every pack."""
-
-
-class Packed(NamedTuple):
-    """A flat dictionary as it is written: by number, since files are named so."""
-
-    alone: dict  # arrays that are in no pack
-    packs: dict  # matrices
 
 
 def make_packs(flat: Flat) -> Packs:
@@ -46,7 +41,8 @@ def make_packs(flat: Flat) -> Packs:
     groups: dict[tuple, list[str]] = {}
     for name, x in flat.items():
         if x.size and x.ndim and x.nbytes // len(x) <= LARGEST and _has_whole_rows(x):
-            groups.setdefault((_packed_type(x), len(x), x.sharding), []).append(name)
+            place = _of_rows(x.sharding) or x.sharding
+            groups.setdefault((_packed_type(x), len(x), place), []).append(name)
     return [names for names in groups.values() if len(names) > 1]
 
 
@@ -55,8 +51,8 @@ def pack(flat: Flat, packs: Packs) -> dict[str, ArrayTree]:
     matrices = {}
     for number, names in enumerate(packs):
         rows = _of_rows(flat[names[0]].sharding)
-        matrices[str(number)] = _joined([flat[name] for name in names], rows)
-    return _as_written(Packed(_alone(flat, packs), matrices))
+        matrices[str(number)] = _whole(_joined([flat[name] for name in names], rows))
+    return _as_written(_alone(flat, packs), matrices)
 
 
 def packed_targets(
@@ -72,7 +68,7 @@ def packed_targets(
         return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
 
     matrices = {str(number): matrix(names) for number, names in enumerate(packs)}
-    return _as_written(Packed(_alone(asked, packs), matrices))
+    return _as_written(_alone(asked, packs), matrices)
 
 
 def unpack(
@@ -99,6 +95,15 @@ def unpack(
         for name, part in zip(names, parts, strict=True):
             flat[name] = jax.device_put(part, asked[name].sharding)
     return flat
+
+
+def _whole(matrix: jax.Array) -> jax.Array | np.ndarray:
+    """Takes a small pack to the host, where it is one part.
+
+    Several processes write what each has. A large pack is read a part at a time.
+    """
+    small = matrix.nbytes <= LARGEST_WHOLE
+    return np.asarray(matrix) if small and jax.process_count() == 1 else matrix
 
 
 @functools.partial(jax.jit, static_argnames="place")
@@ -136,15 +141,16 @@ def _of_rows(sharding: Sharding) -> NamedSharding | None:
     """Places rows as an array of more axes has them; None where there is no mesh."""
     if not isinstance(sharding, NamedSharding):
         return None
-    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
+    spec = PartitionSpec(*sharding.spec[:1])
+    return NamedSharding(sharding.mesh, spec, memory_kind=sharding.memory_kind)
 
 
 def _alone(flat: dict, packs: Packs) -> dict:
-    """Numbers what is in no pack, in the order of the names."""
+    """Numbers what is in no pack; names need not do as those of files."""
     names = sorted(flat.keys() - {name for names in packs for name in names})
     return {str(number): flat[name] for number, name in enumerate(names)}
 
 
-def _as_written(packed: Packed) -> dict[str, ArrayTree]:
+def _as_written(alone: dict, matrices: dict) -> dict[str, ArrayTree]:
     """Leaves out what is empty: orbax does not write it."""
-    return {name: x for name, x in packed._asdict().items() if x}
+    return {name: x for name, x in (("alone", alone), ("packs", matrices)) if x}

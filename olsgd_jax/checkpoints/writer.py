@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Callable
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 
 from olsgd_jax.files import writing
@@ -28,11 +29,13 @@ def make_writer(when_written: Callable[[], None]) -> ocp.AsyncCheckpointer:
     """
     logging.getLogger("absl").addFilter(_is_news)
     arrays = ocp.type_handlers.ArrayHandler(enable_write_sharding_file=False)
+    # Nobody changes what is on the host: it was taken there to be written.
+    on_host = ocp.type_handlers.NumpyHandler(deepcopy_host_arrays=False)
     handler = ocp.PyTreeCheckpointHandler(
         use_compression=False,
         use_ocdbt=False,
         type_handler_registry=ocp.type_handlers.create_type_handler_registry(
-            (jax.Array, arrays)
+            (jax.Array, arrays), (np.ndarray, on_host)
         ),
     )
     options = ocp.AsyncOptions(post_finalization_callback=when_written)
