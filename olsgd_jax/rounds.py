@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,9 @@ from olsgd_jax.build import Parts
 from olsgd_jax.config import Config
 from olsgd_jax.drivers.make_round import make_round
 from olsgd_jax.local import WorkerState
+
+Pause = Literal["none", "go_on", "wait"]
+"""Whether rounds stop, and if so, whether they wait until all is done there."""
 
 
 class Stop(NamedTuple):
@@ -27,7 +30,7 @@ def run_rounds(
     parts: Parts,
     state: WorkerState,
     first: int,
-    is_stop: Callable[[int], bool],
+    what_at: Callable[[int], Pause],
 ) -> Iterator[Stop]:
     """Trains, and stops wherever there is something to do.
 
@@ -36,7 +39,8 @@ def run_rounds(
       parts: of it.
       state: to begin with.
       first: how many rounds that state has behind it.
-      is_stop: rounds so far -> whether to stop there.
+      what_at: rounds so far -> how to stop there. "go_on" hands out a copy of the
+        state, with the next round under way; that round is not the last.
     """
     if first >= config.num_rounds:
         return
@@ -44,23 +48,37 @@ def run_rounds(
     if config.long_first_round and first == 0:
         first_round = _compiled_round(config, parts, state, number=0)
     batches = parts.batches(first)
-    began, losses = time.perf_counter(), []
+    began, losses, before, held = time.perf_counter(), [], (), None
     for number in range(first, config.num_rounds):
         run = overlap_round if number else first_round
         # Losses stay on the devices, so that rounds need not wait for the host.
         state, record = run(state, batches)
         losses.append(record.loss)
+        if held is not None:
+            yield held
+            held = None
         # Two rounds under way keep devices busy. More would hold more batches, and
         # dozens can block each other for good where devices share a CPU.
-        jax.block_until_ready(losses[-2:][0])
+        jax.block_until_ready(before)
+        before = record.loss
         # Before a stop, so that the devices need not wait for them after it.
         if number + 1 < config.num_rounds:
             batches = parts.batches(number + 1)
-        if is_stop(number + 1):
-            jax.block_until_ready(state)
-            seconds = time.perf_counter() - began
-            yield Stop(state, number + 1, losses, seconds)
-            began, losses = time.perf_counter(), []
+        match what_at(number + 1):
+            case "go_on":
+                now = time.perf_counter()
+                # A copy, since the next round overwrites the state.
+                held = Stop(_copied(state), number + 1, losses, now - began)
+                began, losses = now, []
+            case "wait":
+                jax.block_until_ready(state)
+                yield Stop(state, number + 1, losses, time.perf_counter() - began)
+                began, losses = time.perf_counter(), []
+
+
+@jax.jit
+def _copied(state: WorkerState) -> WorkerState:
+    return jax.tree.map(jnp.copy, state)
 
 
 def _compiled_round(
@@ -80,5 +98,5 @@ def _compiled_round(
         mapping=config.mapping,
         model_state_policy=config.model_state_policy,
     )
-    jax.block_until_ready(overlap_round(jax.tree.map(jnp.copy, state), batches))
+    jax.block_until_ready(overlap_round(_copied(state), batches))
     return overlap_round

@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import overload
 
+import jax
+
 from olsgd_jax.build import Parts, build
 from olsgd_jax.checkpoints import Checkpoints, Due
 from olsgd_jax.config import Config
@@ -14,7 +16,7 @@ from olsgd_jax.preemption import PreemptedError
 from olsgd_jax.record import Entry, Record, Rollback
 from olsgd_jax.resume import Progress, restore, save
 from olsgd_jax.rollback import Rollbacks, run_with_rollbacks
-from olsgd_jax.rounds import run_rounds
+from olsgd_jax.rounds import Pause, run_rounds
 from olsgd_jax.stops import Todo, advanced, make_record, what_to_do
 
 
@@ -116,12 +118,16 @@ def _records(
     bytes_per_step = describe(config, parts).bytes_per_round / config.sync_period
     todo = Todo()
 
-    def is_stop(number: int) -> bool:
+    def what_at(number: int) -> Pause:
         nonlocal todo
         todo = what_to_do(config, number, due, preempted)
-        return any(todo)
+        if not any(todo):
+            return "none"
+        # Processes that look through a state meet for it, as they do in a round.
+        alone = jax.process_count() == 1
+        return "go_on" if alone and todo == Todo(save=True) else "wait"
 
-    for stop in run_rounds(config, parts, state, progress.round, is_stop):
+    for stop in run_rounds(config, parts, state, progress.round, what_at):
         progress = advanced(config, parts, progress, stop)
         if todo.record:
             record = make_record(config, parts, stop.state, progress, bytes_per_step)

@@ -103,3 +103,8 @@ def optimizers(rate):
         ),
         "adamw": optax.adamw(rate, weight_decay=1e-2),
     }
+
+
+def stop_at(last):
+    """Says to `run_rounds` to stop after the last round only."""
+    return lambda number: "wait" if number == last else "none"

@@ -27,6 +27,7 @@ from olsgd_jax.build import build, build_optimizer, build_schedule
 from olsgd_jax.record import kept_records
 from olsgd_jax.resize import resized
 from olsgd_jax.rounds import run_rounds
+from tests.helpers import stop_at
 
 # An epoch is 1,440 examples, and 0.2 of one 288; a round of 4 workers has 128.
 CONFIG = Config(
@@ -114,9 +115,9 @@ def test_it_is_the_resized_state_with_the_batches_of_so_many_workers(elastic, tm
     # 4 steps of 4 workers had the examples of 8 steps of 2: 4 more than there were.
     optimizer = build_optimizer(second, build_schedule(second, 1440, ahead=4.0))
     two = two._replace(optimizer=optimizer)
-    [stop] = run_rounds(first, four, four.init(), 0, lambda number: number == 2)
+    [stop] = run_rounds(first, four, four.init(), 0, stop_at(2))
     state = resized(stop.state, second, two)
-    [stop] = run_rounds(second, two, state, 2, lambda number: number == 4)
+    [stop] = run_rounds(second, two, state, 2, stop_at(4))
     found = copy_of(elastic[0], 4, tmp_path / "found")
     assert bits_of(stop.state) == bits_in(found, second)
 

@@ -32,6 +32,7 @@ from olsgd_jax.resume import Progress
 from olsgd_jax.rollback import restarted
 from olsgd_jax.rounds import run_rounds
 from olsgd_jax.stops import make_record
+from tests.helpers import stop_at
 
 # Weight decay makes a step x ← (1 − γ) x − γ g. At γ = 4 every step grows, until
 # numbers overflow; momentum makes it faster.
@@ -154,7 +155,7 @@ def test_workers_restart_from_one_model_with_the_schedule_where_it_was(
         mapping="vmap" if mesh is None else "shard_map",
     )
     parts = build(config)
-    [stop] = run_rounds(config, parts, parts.init(), 0, lambda number: number == 2)
+    [stop] = run_rounds(config, parts, parts.init(), 0, stop_at(2))
     model, _ = model_of(stop.state, parts.strategy, which, parts.mesh)
     state = restarted(stop.state, config, parts)
     for worker in range(4):
