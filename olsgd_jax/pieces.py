@@ -7,7 +7,7 @@ from jaxtyping import Array, Int
 
 from olsgd_jax.types import ArrayTree, Mean
 
-_ROWS, _LANES = 8, 128  # of a tile, in which TPUs keep arrays of two axes and more
+ROWS, LANES = 8, 128  # of a tile, in which TPUs keep arrays of two axes and more
 
 
 def to_vectors(tree: ArrayTree) -> dict[str, jax.Array]:
@@ -47,7 +47,7 @@ def cut(tree: ArrayTree, num_pieces: int) -> dict[str, jax.Array]:
     """
 
     def cut_vector(x: jax.Array) -> jax.Array:
-        shape = num_pieces, *_piece_shape(-(-x.size // num_pieces))
+        shape = num_pieces, *piece_shape(-(-x.size // num_pieces))
         padding = shape[0] * shape[1] * shape[2] - x.size
         return jnp.pad(x, (0, padding)).reshape(shape)
 
@@ -86,7 +86,7 @@ def send_piece(
     return jax.tree.map(lambda x, new: x.at[k].set(new), pieces, sent), beside
 
 
-def _piece_shape(size: int) -> tuple[int, int]:
+def piece_shape(size: int) -> tuple[int, int]:
     """Rows and columns: whole tiles, that no padding makes larger than they are."""
-    tile = _ROWS * _LANES
-    return (1, size) if size <= tile else (-(-size // tile) * _ROWS, _LANES)
+    tile = ROWS * LANES
+    return (1, size) if size <= tile else (-(-size // tile) * ROWS, LANES)

@@ -53,6 +53,7 @@ round_parts
 round
 transform
 payload
+drivers.tiles
 drivers.convolutions drivers.exchange drivers.forms drivers.fused
 drivers.host
 drivers.platforms

@@ -24,6 +24,7 @@ from olsgd_jax import (
 from olsgd_jax.drivers.forms import flat_form
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.overlap import TARGETS, assert_overlapped, overlap_report, target
+from olsgd_jax.overlap.measure import Setting, measure
 from olsgd_jax.placement import state_shardings
 from olsgd_jax.round import tree_form
 
@@ -123,6 +124,14 @@ def test_a_v5e_exchanges_every_byte_twice_while_all_steps_run(stream):
     # Half of the models in parts for 8 workers, each filled up to whole tiles.
     assert 2 * PARAMETER_BYTES <= mean.bytes < 2 * PARAMETER_BYTES + TAU * 8 * 4096
     assert mean.flops_between == report.program_flops == FLOPS
+
+
+@TPU
+def test_a_v5e_sends_arrays_as_they_lie_in_memory():
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        found = measure(Setting("v5e", strategy="cocod_sgd", sync_period=2))
+    # What is sent, the models as they are trained, and one array of the mean at a time.
+    assert found["temporary_bytes"] < 2.5 * found["parameter_bytes"]
 
 
 @TPU

@@ -16,9 +16,9 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
+from olsgd_jax.drivers.tiles import cut_tiles, join_tiles
 from olsgd_jax.local import Steps
 from olsgd_jax.mesh import FSDP
-from olsgd_jax.pieces import cut, join
 from olsgd_jax.placement import on_parts, part_specs
 from olsgd_jax.round import Form
 from olsgd_jax.types import ArrayTree, Mean
@@ -41,8 +41,8 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
             return otherwise(mean, models, steps, num_steps)
         num_parts = num_steps // 2 * places
         specs, spec = part_specs(models, mesh), PartitionSpec(None, FSDP)
-        to_parts = on_parts(lambda x: cut(x, num_parts), mesh, (specs,), spec)
-        from_parts = on_parts(join, mesh, (spec, specs), specs)
+        to_parts = on_parts(lambda x: cut_tiles(x, num_parts), mesh, (specs,), spec)
+        from_parts = on_parts(join_tiles, mesh, (spec, specs), specs)
         parts = to_parts(models)
         pieces = jax.tree.map(lambda x: x.reshape(-1, places, *x.shape[1:]), parts)
         done = steps(pieces, carry=exchange_piece)
