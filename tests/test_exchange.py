@@ -92,7 +92,8 @@ def test_odd_rounds_and_places_of_several_workers_go_another_way(tau, places):
     assert_same_but_for_rounding(ours, after_rounds(None, mesh, tau=tau))
 
 
-def test_an_exchange_and_the_step_beside_it_do_not_wait_for_each_other():
+def one_step():
+    """The jaxpr of a local step with what is sent beside it."""
     worker_round = make_worker_round(
         loss, OPTIMIZER, OVERLAP, form=exchange_form(flat_form())
     )
@@ -100,7 +101,11 @@ def test_an_exchange_and_the_step_beside_it_do_not_wait_for_each_other():
     one = jax.tree.map(lambda x: x[0], state)
     jaxpr = jax.make_jaxpr(worker_round, axis_env=[(WORKERS, 4)])(one, jnp.ones(4))
     [scan] = [e for e in jaxpr.eqns if "scan" in str(e.primitive)]
-    step = scan.params["jaxpr"].jaxpr
+    return scan.params["jaxpr"].jaxpr
+
+
+def test_an_exchange_and_the_step_beside_it_do_not_wait_for_each_other():
+    step = one_step()
     assert "cos" not in helpers.upstream_of("all_to_all", step)
     assert "all_to_all" not in helpers.upstream_of("cos", step)
     # Half of the models, cut for four workers and filled up: 7 to 8, and 10 to 16.
@@ -109,3 +114,11 @@ def test_an_exchange_and_the_step_beside_it_do_not_wait_for_each_other():
         (4, "float64"),
         (8, "float32"),
     ]
+
+
+def test_what_no_step_changes_does_not_wait_for_what_is_sent():
+    # The anchor and its velocity, which therefore need no place in the loop.
+    [barrier] = [e for e in one_step().eqns if "barrier" in e.primitive.name]
+    params = [x.shape for x in jax.tree.leaves(PARAMS)]
+    # After what was sent, of two dtypes.
+    assert [x.aval.shape for x in barrier.outvars[2:]] == params

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
 from olsgd_jax.drivers.tiles import cut_tiles, join_tiles
-from olsgd_jax.local import Steps
+from olsgd_jax.local import Steps, WorkerState
 from olsgd_jax.mesh import FSDP
 from olsgd_jax.placement import on_parts, part_specs
 from olsgd_jax.round import Form
@@ -53,14 +53,14 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
 
 
 def exchange_piece(
-    pieces: ArrayTree, k: Int[Array, ""], beside: ArrayTree
-) -> tuple[ArrayTree, ArrayTree]:
-    """Carries piece k // 2 half of its way, beside a computation.
+    pieces: ArrayTree, k: Int[Array, ""], beside: WorkerState
+) -> tuple[ArrayTree, WorkerState]:
+    """Carries piece k // 2 half of its way, beside a local step.
 
     Args:
       pieces: with leading axes (piece, worker whose part it is).
       k: the local step.
-      beside: what the computation gives; nobody gets the piece before that is there.
+      beside: what the step gives; nobody gets the piece before its params are there.
 
     Returns:
       The pieces, and `beside`.
@@ -75,7 +75,8 @@ def exchange_piece(
         return jnp.where(k % 2 == 0, jnp.broadcast_to(part, x.shape), x)
 
     sent = jax.tree.map(lambda x: exchange(x[k // 2]), pieces)
-    sent, beside = lax.optimization_barrier((sent, beside))
+    # Not the whole state: what no step changes then stays outside of the loop.
+    sent, params = lax.optimization_barrier((sent, beside.params))
     # What is sent next lies where it came from: no other memory is needed for it.
     put = jax.tree.map(lambda x, new: x.at[k // 2].set(arrived(new)), pieces, sent)
-    return put, beside
+    return put, beside._replace(params=params)
