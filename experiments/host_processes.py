@@ -19,6 +19,12 @@ from olsgd_jax.who_is_where import variables
 
 TIMEOUT = 3600  # seconds
 _ANSWER = "ANSWER "
+KEEP_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": f"{2**32}",
+    "MALLOC_TRIM_THRESHOLD_": f"{2**32}",
+}
+"""For glibc, which would give memory back to the system that the next round needs."""
 
 
 def ask_all(module: str, question: object, num_hosts: int, rate: str) -> list:
@@ -69,7 +75,11 @@ def run_on_all(command: Sequence[str], num_hosts: int, timeout: float) -> list[s
             for i, host in enumerate(NAMES[:num_hosts]):
                 process = subprocess.Popen(
                     ["ip", "netns", "exec", host, *command],
-                    env={**os.environ, **variables(coordinator, num_hosts, i)},
+                    env={
+                        **os.environ,
+                        **KEEP_MEMORY,
+                        **variables(coordinator, num_hosts, i),
+                    },
                     stdout=outputs[i],
                     stderr=errors[i],
                 )

@@ -25,7 +25,7 @@ from olsgd_jax.workers import on_workers
 
 STEPPED = ("params", "model_state", "opt_state")
 """What local steps change of a state, where gradients stay with their worker."""
-MIXED = ("params", "model_state", "strategy_state", "round")
+MIXED = ("params", "strategy_state", "model_state", "round")
 """What a mix changes of it, where all workers are present."""
 
 Fields = dict[str, ArrayTree]
@@ -63,8 +63,8 @@ def host(
     ):
         models = unflatten(sent, parts.models(start, present), mesh)
         after = parts.mix(start, start._replace(**stepped), models, present)
-        # Of an absent worker, what its steps did to the optimizer is taken back.
-        return _fields(after, MIXED if present is None else (*MIXED, "opt_state"))
+        mixed = [getattr(after, name) for name in changed_by_mix(present)]
+        return in_turns(mixed, _num_params(start))
 
     steps_of_all = on_workers(worker_steps, mesh, mapping)
     mean_of_models = jax.jit(on_workers(mean_of_start, mesh, mapping))
@@ -80,7 +80,7 @@ def host(
     @jax.jit
     def mix(
         start: WorkerState, stepped: Fields, sent: ArrayTree, present: Present | None
-    ) -> Fields:
+    ) -> list[jax.Array]:
         mixed = mix_all(start, stepped, sent, present)
         return place(mixed, state_shardings(mixed, mesh))
 
@@ -98,10 +98,58 @@ def host(
                 local_steps(state, batches, present)
             )
             models = pending.result()
-        mixed = mix(state, stepped, models, present)
-        return state._replace(**{**stepped, **mixed}), RoundRecord(losses)
+        end = state._replace(**stepped)
+        names = changed_by_mix(present)
+        mixed = undo_turns(
+            mix(state, stepped, models, present),
+            _num_params(state),
+            like=[getattr(end, name) for name in names],
+        )
+        return end._replace(**dict(zip(names, mixed, strict=True))), RoundRecord(losses)
 
     return overlap_round
+
+
+def changed_by_mix(present: Present | None) -> tuple[str, ...]:
+    """Names what a mix changes of a state."""
+    # Of an absent worker, what its steps did to the optimizer is taken back.
+    return MIXED if present is None else (*MIXED, "opt_state")
+
+
+def in_turns(trees: list[ArrayTree], num_params: int) -> list[jax.Array]:
+    """Lists arrays so that those of one place in the model follow each other.
+
+    A program computes what it gives in that order, and then finds an array of the
+    model, the anchor or the velocity in the cache for all that is made of it.
+
+    >>> in_turns([["x0", "x1"], (["z0", "z1"], ["v0", "v1"])], num_params=2)
+    ['x0', 'z0', 'v0', 'x1', 'z1', 'v1']
+    """
+    leaves = jax.tree.leaves(trees)
+    return [leaves[i] for i in _turns(len(leaves), num_params)]
+
+
+def undo_turns(
+    arrays: list[jax.Array], num_params: int, like: list[ArrayTree]
+) -> list[ArrayTree]:
+    """Undoes `in_turns`; `like` has the structure.
+
+    >>> undo_turns(["x0", "z0", "x1", "z1"], num_params=2, like=[[0, 0], [0, 0]])
+    [['x0', 'x1'], ['z0', 'z1']]
+    """
+    places = _turns(len(arrays), num_params)
+    leaves = [
+        x for _, x in sorted(zip(places, arrays, strict=True), key=lambda y: y[0])
+    ]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _turns(num_arrays: int, num_params: int) -> list[int]:
+    return sorted(range(num_arrays), key=lambda i: i % num_params)
+
+
+def _num_params(state: WorkerState) -> int:
+    return len(jax.tree.leaves(state.params))
 
 
 def _fields(state: WorkerState, names: tuple[str, ...]) -> Fields:
