@@ -21,9 +21,10 @@ MEANING = (
     "The time of a round, from `olsgd_jax.delay` and as it was measured. On a network "
     "the model knows the rate of the links, less the headers of its frames, the bytes "
     "that are sent and in how many arrays, each of which takes the time of a mean of "
-    "one number besides, and the time of a round without communication; of stragglers "
-    "it knows what slows them down, and a step and a mean alone. Last column: least, "
-    "median and largest."
+    "one number besides, the time of a round without communication, and the CPU time "
+    "that carrying a delayed mean takes of the cores that the steps run on; of "
+    "stragglers it knows what slows them down, and a step and a mean alone. Last "
+    "column: least, median and largest."
 )
 
 
@@ -70,6 +71,9 @@ def network_point(record: Record) -> Point:
         # Streamed rounds are one program, inside of which a CPU overlaps nothing: they
         # take their time as if they averaged at every step.
         strategy = sync_sgd()
+    # A delayed mean is carried by cores that have the local steps to run as well.
+    per_core = -(-num_hosts // record["num_cores"])
+    carried = per_core * max(numbers.cpu, 0) if strategy.mean_of == "start" else 0
     means = sync_period if strategy.mean_of == "nothing" else 1
     arrays = len(jax.tree.leaves(sent_trees(work, num_hosts))) / means
     messages = 2 * (num_hosts - 1)  # of a ring
@@ -78,7 +82,7 @@ def network_point(record: Record) -> Point:
         sync_period,
         record["payload_bytes"],
         num_hosts,
-        Constant(numbers.steps / sync_period),
+        Constant((numbers.steps + carried) / sync_period),
         Ring(
             GOODPUT * bits_per_second(record["rate"]) / 8,
             arrays * numbers.one / messages,
