@@ -2,16 +2,16 @@
 
 Run:     python -m experiments.checkpoint_cost
 Cost:    2 minutes (2 CPU cores)
-Answer:  4.7 % (quartiles 3.8 to 5.6 %) of the preset `cpu`, whose rounds take 266 ms,
-         and 3.4 % of its CPU time: rounds stand still for 16 ms while it is copied.
-         Rounds of 1 ms become several times as long: save rarely.
+Answer:  2.6 % (quartiles -0.9 to 4.3 %) of the preset `cpu`, whose rounds take 279 ms,
+         and 1.9 % of its CPU time. Rounds of 1 ms become several times as long: save
+         rarely.
 
 Blocks of 10 rounds take turns within one run: one begins with a checkpoint and ends
 when that is written, since the next would wait for it; the other has none. The cost is
 what the first takes longer, as a fraction of the second; quartiles are of all pairs.
-Part of it the rounds stand still for (`save`), the rest is a core that the background
-takes from them. CPU time is that of all threads: what else a machine does changes it
-little. On CIFAR-10 the network and workers are those of the preset `cpu`.
+Rounds go on meanwhile, but the cores that copy, check (`save`) and write are theirs.
+CPU time is that of all threads: what else a machine does changes it little. On CIFAR-10
+the network and workers are those of the preset `cpu`.
 """
 
 import argparse
