@@ -12,7 +12,7 @@ from olsgd_jax.checks import check_choice
 from olsgd_jax.local import Gradient, LocalSteps, WorkerState, make_local_steps
 from olsgd_jax.model_state import averaged_part, mix_model_state
 from olsgd_jax.presence import of_present, over_present
-from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.types import (
     ArrayTree,
     Loss,
@@ -27,6 +27,8 @@ class RoundParts(NamedTuple):
     """The parts; a driver decides what runs when."""
 
     local_steps: LocalSteps
+    # what local steps change of a state, by name
+    stepped: tuple[str, ...]
     # state, and present or nothing -> what of the state is averaged
     models: Callable[..., ArrayTree]
     # start, end, mean of the models, and present or nothing -> the next start
@@ -84,4 +86,7 @@ def make_round_parts(
         return keep_absent(strategy, start, after, present, num_present)
 
     local_steps = make_local_steps(loss, optimizer, strategy, mean, gradient)
-    return RoundParts(local_steps, models, mix)
+    stepped = ("params", "model_state", "opt_state")
+    if strategy.reduce_grads is not keep_grads:
+        stepped += ("strategy_state",)
+    return RoundParts(local_steps, stepped, models, mix)

@@ -22,7 +22,14 @@ from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.workers import worker_mean
 
 OPTIMIZER = optax.sgd(0.1, momentum=0.9, nesterov=True)
-STRATEGIES = [overlap_local_sgd(0.6), overlap_local_sgd(0.6, 0.7), cocod_sgd()]
+STRATEGIES = [
+    overlap_local_sgd(0.6),
+    overlap_local_sgd(0.6, 0.7),
+    overlap_local_sgd(
+        0.6, 0.7, learning_rate=lambda step: jnp.where(step < 4, 0.1, 0.05)
+    ),
+    cocod_sgd(),
+]
 TAU, PARAMS = 3, {"w": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(3)}
 
 
@@ -117,22 +124,6 @@ def test_a_blocking_strategy_is_refused():
             loss,
             OPTIMIZER,
             local_sgd(),
-            sync_period=TAU,
-            mesh=worker_mesh(4),
-            driver="host",
-        )
-
-
-def test_a_mean_at_every_step_beside_that_of_the_models_is_refused():
-    def reduce_grads(grads, state, mean):
-        return mean(grads), state
-
-    strategy = STRATEGIES[0]._replace(reduce_grads=reduce_grads)
-    with pytest.raises(ValueError, match="driver must be 'fused'.*meet at every step"):
-        make_round(
-            loss,
-            OPTIMIZER,
-            strategy,
             sync_period=TAU,
             mesh=worker_mesh(4),
             driver="host",

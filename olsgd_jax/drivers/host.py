@@ -23,10 +23,8 @@ from olsgd_jax.state import check_present
 from olsgd_jax.types import ArrayTree, Batch, Mapping, Mean, Present
 from olsgd_jax.workers import on_workers
 
-STEPPED = ("params", "model_state", "opt_state")
-"""What local steps change of a state, where gradients stay with their worker."""
 MIXED = ("params", "strategy_state", "model_state", "round")
-"""What a mix changes of it, where all workers are present."""
+"""What a mix changes of a state, where all workers are present."""
 
 Fields = dict[str, ArrayTree]
 
@@ -53,7 +51,7 @@ def host(
 
     def worker_steps(start: WorkerState, batches: Batch, present: Present | None):
         steps = parts.local_steps(start, batches, present=present)
-        return _fields(steps.end, STEPPED), steps.losses
+        return {name: getattr(steps.end, name) for name in parts.stepped}, steps.losses
 
     def mean_of_start(start: WorkerState, present: Present | None) -> ArrayTree:
         return mean(flatten(parts.models(start, present), mesh))
@@ -150,7 +148,3 @@ def _turns(num_arrays: int, num_params: int) -> list[int]:
 
 def _num_params(state: WorkerState) -> int:
     return len(jax.tree.leaves(state.params))
-
-
-def _fields(state: WorkerState, names: tuple[str, ...]) -> Fields:
-    return {name: getattr(state, name) for name in names}

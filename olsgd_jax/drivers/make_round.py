@@ -16,7 +16,7 @@ from olsgd_jax.placement import batch_shardings, place, state_shardings
 from olsgd_jax.round import RoundRecord, make_worker_round
 from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.state import check_state
-from olsgd_jax.strategies.base import Strategy, check_delayed, keep_grads
+from olsgd_jax.strategies.base import Strategy, check_delayed
 from olsgd_jax.types import Batch, Driver, Loss, Mapping, ModelStatePolicy, Present
 from olsgd_jax.workers import on_workers, worker_mean
 
@@ -94,11 +94,6 @@ def make_round(
 
     if driver == "host":
         check_delayed("driver must be 'fused'", strategy)
-        if strategy.reduce_grads is not keep_grads:
-            raise ValueError(
-                f"driver must be 'fused' under {strategy.name}, whose workers meet at "
-                "every step as well: two means at a time could wait for each other"
-            )
         if stream:
             raise ValueError("stream must be False under the host driver, got True")
         parts = make_round_parts(

@@ -94,14 +94,6 @@ MISTAKES = {
     "`make_round(..., sync_period=2**31)`": lambda tmp: make_round(
         LOSS, SGD, OVERLAP, sync_period=2**31
     ),
-    '`make_round(..., driver="host")` of a delayed mean beside gradients\'': (
-        lambda tmp: one_round(
-            driver="host",
-            strategy=OVERLAP._replace(
-                reduce_grads=lambda grads, own, mean: (grads, own)
-            ),
-        )
-    ),
     '`make_round(..., driver="host", stream=True)`': lambda tmp: one_round(
         driver="host", stream=True
     ),
