@@ -1,8 +1,8 @@
 """Question: does a run that is killed again and again come to another end?
 
 Run:     python -m experiments.kill_and_resume --times 100
-Cost:    13 minutes (2 CPU cores, with other work beside it)
-Answer:  no: 100 kills, 54 of them while a checkpoint was written, and 17 runs that came
+Cost:    8 minutes (2 CPU cores)
+Answer:  no: 100 kills, 43 of them while a checkpoint was written, and 27 runs that came
          to their end, all without a difference
 
 A run is started, killed with SIGKILL at an instant that chance chooses, resumed, killed
