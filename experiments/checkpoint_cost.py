@@ -2,9 +2,9 @@
 
 Run:     python -m experiments.checkpoint_cost
 Cost:    2 minutes (2 CPU cores)
-Answer:  2.6 % (quartiles -0.9 to 4.3 %) of the preset `cpu`, whose rounds take 279 ms,
-         and 1.9 % of its CPU time. Rounds of 1 ms become several times as long: save
-         rarely.
+Answer:  2.6 and 3.6 % (quartiles -0.9 to 4.3 and -0.5 to 6.0 %) of the preset `cpu`,
+         whose rounds take 255 to 279 ms, and 1.9 and 2.3 % of its CPU time, in two runs
+         of 16 pairs. Rounds of 1 ms become several times as long: save rarely.
 
 Blocks of 10 rounds take turns within one run: one begins with a checkpoint and ends
 when that is written, since the next would wait for it; the other has none. The cost is

@@ -1,7 +1,7 @@
 """Question: how much of the mean's time does the host driver hide on a slow network?
 
 Run:     python -m experiments.hiding
-Cost:    12 minutes (2 CPU cores)
+Cost:    10 minutes or more (2 CPU cores)
 Answer:  96 to 98 % where the mean takes less than 0.8 of the local steps; where it
          takes longer than they do, a round takes 0.99 to 1.04 times as long as the
          mean alone. The table stands in README.md.
