@@ -20,9 +20,10 @@ from olsgd_jax import (
     to_workers,
 )
 from olsgd_jax.build import build_strategy
-from olsgd_jax.drivers.forms import flatten, fragments_form
+from olsgd_jax.drivers.forms import fragments_form
 from olsgd_jax.drivers.fused import fused
 from olsgd_jax.drivers.host import host
+from olsgd_jax.drivers.parcels import count_parcels, pack
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.pieces import cut
 from olsgd_jax.round_parts import make_round_parts
@@ -97,7 +98,7 @@ def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
         return [jax.tree.map(operator.itemgetter(k), pieces) for k in range(num)]
     match strategy.mean_of:
         case "start":
-            return [flatten(params, None)]
+            return [*pack(params, count_parcels(params), None)]
         case "end":
             return [params]
     shapes: list[ArrayTree] = []

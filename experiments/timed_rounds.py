@@ -1,18 +1,18 @@
 """When the parts of a round begin and end, in one of several processes.
 
-The parts are the three programs that the host driver runs, here with a clock.
+The parts are the programs that the host driver runs, here with a clock. A delayed mean
+goes parcel by parcel, and so does the mix behind it; each parcel is noted by itself.
 """
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import jax
-from jax.sharding import Mesh
 
 from experiments.network_work import OPTIMIZER, Work, loss, start, strategy_of
-from olsgd_jax import Strategy, on_workers, worker_mean, worker_mesh
-from olsgd_jax.drivers.forms import flatten, unflatten
+from olsgd_jax import on_workers, worker_mean, worker_mesh
+from olsgd_jax.drivers.parcel_programs import make_programs, put_mixed
 from olsgd_jax.local import WorkerState
 from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.types import ArrayTree, Batch
@@ -28,8 +28,14 @@ def measure(work: Work, num_rounds: int) -> Spans:
     mesh = worker_mesh(jax.device_count())
     strategy, _ = strategy_of(work, mesh.size)
     state, batches = start(work, mesh)
-    local_steps, mean, mix = _programs(strategy, mesh)
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
+    means, mixes = make_programs(parts, worker_mean, mesh, None)(state, None)
     spans: Spans = []
+
+    @jax.jit
+    def local_steps(start: WorkerState, batches: Batch) -> dict[str, ArrayTree]:
+        end = on_workers(lambda *x: parts.local_steps(*x).end, mesh)(start, batches)
+        return {name: getattr(end, name) for name in parts.stepped}
 
     def timed(number: int, part: str, run: Callable, *args: ArrayTree) -> ArrayTree:
         began = time.monotonic()
@@ -37,32 +43,25 @@ def measure(work: Work, num_rounds: int) -> Spans:
         spans.append((number, part, began, time.monotonic()))
         return result
 
+    def send(
+        thread: ThreadPoolExecutor, number: int, models: WorkerState
+    ) -> list[Future]:
+        return [thread.submit(timed, number, "mean", x, models, None) for x in means]
+
     for number in range(-NUM_WARM, num_rounds):
         if number == 0:
-            jax.block_until_ready(mean(state))  # both processes start together
-        if strategy.mean_of == "start":
-            with ThreadPoolExecutor(1) as thread:
-                pending = thread.submit(timed, number, "mean", mean, state)
-                end = timed(number, "local steps", local_steps, state, batches)
-                sent = pending.result()
-        else:
-            end = timed(number, "local steps", local_steps, state, batches)
-            sent = timed(number, "mean", mean, end)
-        state = timed(number, "mix", mix, state, end, sent)
+            jax.block_until_ready(means[0](state, None))  # processes start together
+        with ThreadPoolExecutor(1) as thread:
+            delayed = strategy.mean_of == "start"
+            pending = send(thread, number, state) if delayed else []
+            stepped = timed(number, "local steps", local_steps, state, batches)
+            end = state._replace(**stepped)
+            if not delayed:
+                pending = send(thread, number, end)
+                wait(pending)
+            mixed, sent = {}, []
+            for mix, parcel in zip(mixes, pending, strict=True):
+                sent.append(parcel.result())
+                mixed |= timed(number, "mix", mix, state, stepped, sent, None)
+        state = put_mixed(end, mixed, None)
     return [span for span in spans if span[0] >= 0]
-
-
-def _programs(strategy: Strategy, mesh: Mesh):
-    """Compiles the programs of a round as the host driver does."""
-    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
-
-    def local_steps(start: WorkerState, batches: Batch) -> WorkerState:
-        return parts.local_steps(start, batches).end
-
-    def mean(state: WorkerState) -> ArrayTree:
-        return worker_mean(flatten(parts.models(state), mesh))
-
-    def mix(start: WorkerState, end: WorkerState, sent: ArrayTree) -> WorkerState:
-        return parts.mix(start, end, unflatten(sent, parts.models(start), mesh))
-
-    return [jax.jit(on_workers(part, mesh)) for part in (local_steps, mean, mix)]

@@ -17,6 +17,7 @@ from olsgd_jax import (
     plain_loss,
     worker_mesh,
 )
+from olsgd_jax.drivers import parcels
 from olsgd_jax.drivers.host import host
 from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.workers import worker_mean
@@ -53,9 +54,11 @@ def states_of(driver, strategy, m, rounds):
         yield state, record
 
 
-@pytest.mark.parametrize("m", [1, 3, 16])
+@pytest.mark.parametrize(("m", "num_parcels"), [(1, 5), (3, 1), (3, 5), (16, 1)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_it_gives_the_bits_of_the_fused_driver(strategy, m):
+def test_it_gives_the_bits_of_the_fused_driver(strategy, m, num_parcels, monkeypatch):
+    # Of 9 numbers: five parcels cut the arrays where they do not end.
+    monkeypatch.setattr(parcels, "LEAST_BYTES", 9 * 8 // num_parcels)
     pairs = zip(
         states_of("host", strategy, m, 4),
         states_of("fused", strategy, m, 4),
@@ -79,18 +82,18 @@ def test_hundreds_of_rounds_on_many_devices_neither_hang_nor_leave_a_thread():
 
 def test_an_error_in_the_thread_reaches_the_caller():
     mesh, strategy = worker_mesh(4), STRATEGIES[0]
-    seen = []
 
-    def failing_mean(tree):
-        seen.append(threading.current_thread().name)
+    def fail(tree):
         raise RuntimeError("the network is gone")
+
+    def failing_mean(tree):  # when it runs, not when it is traced
+        return jax.pure_callback(fail, tree, tree)
 
     parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
     run = host(parts, failing_mean, lambda state, batches: None, mesh, None)
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
-    with pytest.raises(RuntimeError, match="the network is gone"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the network is gone"):
         run(state, batches(4, 0))
-    assert seen[0].startswith("olsgd_jax-mean")
     assert not any(t.name.startswith("olsgd_jax") for t in threading.enumerate())
 
 
@@ -145,3 +148,32 @@ def test_what_no_program_changes_is_not_copied():
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
     after, _ = run(state, batches(2, 0))
     assert after.key is state.key
+
+
+def test_a_parcel_is_mixed_before_the_next_has_come(monkeypatch):
+    # The mean of the second parcel waits until the first is mixed, or for good.
+    monkeypatch.setattr(parcels, "LEAST_BYTES", 3 * 8)
+    mesh, strategy = worker_mesh(1), STRATEGIES[1]
+    is_mixed, sent = threading.Event(), []
+
+    def slow_mean(tree):
+        def wait(tree):
+            sent.append(tree["float64"].size)
+            if len(sent) > 1:
+                assert is_mixed.wait(timeout=60)
+            return tree
+
+        return jax.pure_callback(wait, tree, tree, vmap_method="sequential")
+
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
+
+    def mix(*args):
+        jax.debug.callback(is_mixed.set)
+        return parts.mix(*args)
+
+    run = host(
+        parts._replace(mix=mix), slow_mean, lambda state, batches: None, mesh, None
+    )
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
+    run(state, batches(1, 0))
+    assert sorted(sent) == [3] * 3

@@ -53,8 +53,9 @@ round_parts
 round
 transform
 payload
-drivers.tiles
-drivers.convolutions drivers.exchange drivers.forms drivers.fused
+drivers.tiles drivers.arrivals
+drivers.convolutions drivers.exchange drivers.forms drivers.parcels drivers.fused
+drivers.parcel_programs
 drivers.host
 drivers.platforms
 drivers.make_round

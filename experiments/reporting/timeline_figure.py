@@ -17,7 +17,8 @@ TIMELINE = "timeline.json"
 MEANING = (
     "Measured in two processes with a slow link between them: medians over workers and "
     "rounds, in milliseconds. A mean is timed from its call to its result, so a worker "
-    "that comes early waits in it. Both figures have the same scale."
+    "that comes early waits in it. Delayed means and the mixes behind them go parcel "
+    "by parcel, whose times are added up. Both figures have the same scale."
 )
 LANES = {"local steps": 0, "mean": 1, "mix": 0}
 """Parts of a round, each in the lane of what a worker computes (0) or sends (1)."""
@@ -46,12 +47,9 @@ def section(files: Iterable[pathlib.Path]) -> Section | None:
 
 def round_lengths(spans: Sequence[Span]) -> list[float]:
     """Gives the time from the first start to the last end of every worker's rounds."""
-    rounds: dict[tuple[int, int], list[Span]] = {}
-    for span in spans:
-        rounds.setdefault((span["worker"], span["round"]), []).append(span)
     return [
         max(span["end"] for span in own) - min(span["start"] for span in own)
-        for own in rounds.values()
+        for own in _rounds(spans)
     ]
 
 
@@ -82,8 +80,19 @@ def draw_lanes(spans: Sequence[Span], until: float) -> Figure:
 def _row(name: str, spans: Sequence[Span]) -> list[str]:
     """Writes the medians of a strategy over workers and rounds."""
     lengths = [
-        [span["end"] - span["start"] for span in spans if span["part"] == part]
+        [
+            sum(span["end"] - span["start"] for span in own)
+            for own in _rounds(span for span in spans if span["part"] == part)
+        ]
         for part in LANES
     ]
     medians = [statistics.median(x) for x in [*lengths, round_lengths(spans)]]
     return [NAMES[name], *(f"{1e3 * x:.0f}" for x in medians)]
+
+
+def _rounds(spans: Iterable[Span]) -> Iterable[list[Span]]:
+    """Sorts spans by the worker and the round they are of."""
+    rounds: dict[tuple[int, int], list[Span]] = {}
+    for span in spans:
+        rounds.setdefault((span["worker"], span["round"]), []).append(span)
+    return rounds.values()

@@ -3,6 +3,7 @@
     tree         a collective for every array, before the steps
     held         the same, of the models themselves: their sum is divided at the end
     flat         one collective of one vector, before the steps
+    parcels      a collective for every parcel of the vector (see `parcels`)
     fragments    with every local step, one collective of a piece of the vector
     exchange     with every two local steps, two exchanges of a piece (see `exchange`)
 
