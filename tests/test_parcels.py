@@ -35,7 +35,7 @@ def test_parcels_have_nearly_one_size_and_no_filling(num):
 
 @pytest.mark.parametrize(
     ("num_bytes", "expected"),
-    [(4, 1), (2**20 - 4, 1), (2**21 - 4, 1), (2**21, 2), (2**24, 16), (2**30, 16)],
+    [(4, 1), (2**21 - 4, 1), (2**22 - 4, 1), (2**22, 2), (2**25, 16), (2**30, 16)],
 )
 def test_there_are_at_most_16_and_none_is_short(num_bytes, expected):
     models = [jax.ShapeDtypeStruct((num_bytes // 4,), jnp.float32)]

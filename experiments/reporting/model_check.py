@@ -20,11 +20,11 @@ HEADS = ("Strategy", "Measured as", "Points", "Within 10%", "Model over measured
 MEANING = (
     "The time of a round, from `olsgd_jax.delay` and as it was measured. On a network "
     "the model knows the rate of the links, less the headers of its frames, the bytes "
-    "that are sent and in how many arrays, each of which takes the time of a mean of "
-    "one number besides, the time of a round without communication, and the CPU time "
-    "that carrying a delayed mean takes of the cores that the steps run on; of "
-    "stragglers it knows what slows them down, and a step and a mean alone. Last "
-    "column: least, median and largest."
+    "that are sent and in how many arrays, each of which takes the time of the "
+    "quickest mean of one number besides, the time of a round without communication, "
+    "and the CPU time that carrying a delayed mean takes of the cores that the steps "
+    "run on; of stragglers it knows what slows them down, and a step and a mean alone. "
+    "Last column: least, median and largest."
 )
 
 

@@ -17,7 +17,7 @@ from olsgd_jax.placement import on_parts, part_specs
 from olsgd_jax.round import Form
 from olsgd_jax.types import ArrayTree, Mean
 
-LEAST_BYTES = 2**20  # of a parcel, or its latency would count
+LEAST_BYTES = 2**21  # of a parcel, or what each costs by itself would count
 MOST_PARCELS = 16  # the last is all that is mixed after the mean
 
 Parcel = dict[str, jax.Array]
@@ -42,7 +42,7 @@ def parcels_form(mesh: Mesh | None = None) -> Form:
 def count_parcels(models: ArrayTree) -> int:
     """Says how many parcels a worker's models make.
 
-    >>> count_parcels([jnp.zeros(2**19), jnp.zeros(2**18)])
+    >>> count_parcels([jnp.zeros(2**20), jnp.zeros(2**19)])
     3
     """
     num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(models))
