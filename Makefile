@@ -2,8 +2,9 @@
 # and TPUs lie beside it in .aot, so that they are found by tests alone.
 PYTHON ?= python3
 BIN := .venv/bin
-# Hundreds of programs that are compared to rounding: compiled in a third of the time.
-TO_ROUNDING := tests/test_against_reference.py
+# Many programs that are compared to rounding, or with themselves: compiled in a third of
+# the time.
+COMPILED_QUICKLY := tests/test_against_reference.py tests/test_resume_rounds.py
 QUICK := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0
 
 .PHONY: help demo test clean
@@ -22,9 +23,9 @@ test: .venv/installed-dev .aot/installed
 	$(BIN)/pyright
 	JAX_PLATFORMS=cpu $(BIN)/pytest --quiet --doctest-modules olsgd_jax
 	JAX_PLATFORMS=cpu XLA_FLAGS="$(QUICK)" \
-	  $(BIN)/pytest --quiet --numprocesses auto $(TO_ROUNDING)
+	  $(BIN)/pytest --quiet --numprocesses auto $(COMPILED_QUICKLY)
 	JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.aot \
-	  $(BIN)/pytest --quiet --numprocesses auto --ignore $(TO_ROUNDING)
+	  $(BIN)/pytest --quiet --numprocesses auto $(COMPILED_QUICKLY:%=--ignore %)
 
 clean:
 	rm -rf .venv .aot out

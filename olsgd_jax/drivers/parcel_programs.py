@@ -5,6 +5,7 @@ A program copies what it hands back, so a mix is asked only for what it changes.
 
 from collections.abc import Callable, Hashable
 from functools import cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 import jax
@@ -60,57 +61,55 @@ def make_programs(
         state, present = jax.tree.unflatten(structure, types)
         models = jax.eval_shape(on_workers(parts.models, mesh, mapping), state, present)
         num = count_parcels(jax.eval_shape(_of_first_worker, models))
-        means = [
-            jax.jit(
-                on_workers(partial(mean_of_parcel, number=i, num=num), mesh, mapping)
-            )
-            for i in range(num)
-        ]
-        parcels = [jax.eval_shape(x, state, present) for x in means]
-        # A loop's carry: the local steps change no type.
+        codes = [partial(mean_of_parcel, number=i, num=num) for i in range(num)]
+        means = [jax.jit(on_workers(code, mesh, mapping)) for code in codes]
+        parcels = [jax.eval_shape(mean, state, present) for mean in means]
+        # The steps are a loop, which changes no type.
         stepped = {name: getattr(state, name) for name in parts.stepped}
-        whole = jax.make_jaxpr(mix_all)(state, stepped, parcels, present)
-        needed = last_needed(
-            whole.jaxpr,
-            arrivals=[
-                *_each(0, (state, stepped)),
-                *(
-                    mark
-                    for i, parcel in enumerate(parcels)
-                    for mark in _each(i, parcel)
-                ),
-                *_each(0, present),
-            ],
-        )
-
-        def make_mix(number: int) -> Callable:
-            # Nothing is donated: in place, a mix first copies what it overwrites.
-            @jax.jit
-            def mix(
-                start: WorkerState,
-                stepped: Fields,
-                sent: list[Parcel],
-                present: Present | None,
-            ) -> dict[int, jax.Array]:
-                # What is chosen needs none of these.
-                later = jax.tree.map(
-                    lambda x: jnp.zeros(x.shape, x.dtype), parcels[number + 1 :]
-                )
-                mixed = jax.tree.leaves(
-                    mix_all(start, stepped, [*sent, *later], present)
-                )
-                ready = {i: x for i, x in enumerate(mixed) if needed[i] == number}
-                return place(ready, state_shardings(ready, mesh))
-
-            return mix
-
-        return Programs(means, [make_mix(number) for number in range(num)])
+        return Programs(means, _mixes(mix_all, state, stepped, parcels, present, mesh))
 
     def programs(state: WorkerState, present: Present | None) -> Programs:
         leaves, structure = jax.tree.flatten((state, present))
         return programs_for(structure, tuple(map(jax.typeof, leaves)))
 
     return programs
+
+
+def _mixes(
+    mix_all: Callable,
+    state: WorkerState,
+    stepped: Fields,
+    parcels: list[Parcel],
+    present: Present | None,
+    mesh: Mesh | None,
+) -> list[Callable]:
+    """Makes a program for what each parcel was the last to be needed for."""
+    of_parcels = [_each(i, parcel) for i, parcel in enumerate(parcels)]
+    arrivals = [_each(0, state), _each(0, stepped), *of_parcels, _each(0, present)]
+    whole = jax.make_jaxpr(mix_all)(state, stepped, parcels, present)
+    needed = last_needed(whole.jaxpr, list(chain(*arrivals)))
+
+    def make_mix(number: int) -> Callable:
+        # Nothing is donated: in place, a mix first copies what it overwrites.
+        @jax.jit
+        def mix(
+            start: WorkerState,
+            stepped: Fields,
+            sent: list[Parcel],
+            present: Present | None,
+        ) -> dict[int, jax.Array]:
+            # Nothing that is handed back needs these.
+            later = jax.tree.map(
+                lambda x: jnp.zeros(x.shape, x.dtype), parcels[number + 1 :]
+            )
+            mixed = mix_all(start, stepped, [*sent, *later], present)
+            leaves = enumerate(jax.tree.leaves(mixed))
+            ready = {i: x for i, x in leaves if needed[i] == number}
+            return place(ready, state_shardings(ready, mesh))
+
+        return mix
+
+    return [make_mix(number) for number in range(len(parcels))]
 
 
 def put_mixed(
