@@ -1,10 +1,10 @@
 """Question: what does a checkpoint every 10 rounds cost?
 
 Run:     python -m experiments.checkpoint_cost
-Cost:    2 minutes (2 CPU cores)
-Answer:  2.6 and 3.6 % (quartiles -0.9 to 4.3 and -0.5 to 6.0 %) of the preset `cpu`,
-         whose rounds take 255 to 279 ms, and 1.9 and 2.3 % of its CPU time, in two runs
-         of 16 pairs. Rounds of 1 ms become several times as long: save rarely.
+Cost:    2 minutes (2 CPU cores), 4 with --repetitions 40
+Answer:  2.9 and 2.1 % (quartiles 0.2 to 6.6 and -0.3 to 5.9 %) of the preset `cpu`,
+         whose rounds take 265 and 271 ms, and 2.2 and 1.5 % of its CPU time, in two
+         runs of 40 pairs. Rounds of 1 ms become three times as long: save rarely.
 
 Blocks of 10 rounds take turns within one run: one begins with a checkpoint and ends
 when that is written, since the next would wait for it; the other has none. The cost is

@@ -2,10 +2,10 @@
 
 Run:     python -m experiments.timeline --out results/cpu
 Cost:    20 seconds (2 CPU cores)
-Answer:  Local SGD computes, then sends: 348 ms of local steps and 354 ms of mean make
-         rounds of 697 to 715 ms. Overlap Local-SGD does both at once: 370 ms beside
-         369 ms make rounds of 371 to 406 ms (medians and ranges of 4 rounds of both
-         workers; 200 Mbit/s, τ = 32; 2 CPU cores, an Intel Xeon). The times
+Answer:  Local SGD computes, then sends: 396 ms of local steps and 359 ms of mean make
+         rounds of 741 to 804 ms. Overlap Local-SGD does both at once: 396 ms beside
+         364 ms make rounds of 397 to 513 ms (medians and ranges of 4 rounds of both
+         workers; 200 Mbit/s, τ = 32; 2 CPU cores, an AMD EPYC). The times
          are written to timeline.json in --out; `report` draws them.
 
 Two processes, each a host of its own with a shaped link between them (needs root). A
