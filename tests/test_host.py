@@ -1,6 +1,7 @@
 """The host driver: the numbers of one program, and no thread left behind."""
 
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -109,6 +110,31 @@ def test_an_error_in_the_local_steps_reaches_the_caller_and_leaves_no_thread():
     with pytest.raises(RuntimeError, match="no such layer"):
         run(state, batches(4, 0))
     assert not any(t.name.startswith("olsgd_jax") for t in threading.enumerate())
+
+
+def test_after_an_error_no_more_parcels_are_sent(monkeypatch):
+    monkeypatch.setattr(parcels, "LEAST_BYTES", 8)  # nine parcels of one number
+    mesh, strategy = worker_mesh(1), STRATEGIES[0]
+    sent = []
+
+    def slow_mean(tree):
+        def wait(tree):
+            sent.append(tree)
+            time.sleep(0.5)
+            return tree
+
+        return jax.pure_callback(wait, tree, tree)
+
+    def failing_steps(*args, **kwargs):
+        raise RuntimeError("no such layer")
+
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
+    parts = parts._replace(local_steps=failing_steps)
+    run = host(parts, slow_mean, lambda state, batches: None, mesh, None)
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
+    with pytest.raises(RuntimeError, match="no such layer"):
+        run(state, batches(1, 0))
+    assert len(sent) < 9
 
 
 def test_batches_that_do_not_fit_are_refused_before_anything_runs():

@@ -75,6 +75,7 @@ def host(
                     sent.append(parcel.result())
                     mixed |= _wait_for(mix, state, stepped, sent, present)
             except BaseException:
+                # Or leaving would wait for all the parcels that are left.
                 thread.shutdown(wait=False, cancel_futures=True)
                 raise
         end = state._replace(**stepped)

@@ -77,13 +77,16 @@ def make_programs(
 
 def _mixes(
     mix_all: Callable,
-    state: WorkerState,
+    state: ArrayTree,
     stepped: Fields,
-    parcels: list[Parcel],
-    present: Present | None,
+    parcels: list[ArrayTree],
+    present: ArrayTree,
     mesh: Mesh | None,
 ) -> list[Callable]:
-    """Makes a program for what each parcel was the last to be needed for."""
+    """Makes a program for what each parcel was the last to be needed for.
+
+    All it is given of arrays are their shapes.
+    """
     of_parcels = [_each(i, parcel) for i, parcel in enumerate(parcels)]
     arrivals = [_each(0, state), _each(0, stepped), *of_parcels, _each(0, present)]
     whole = jax.make_jaxpr(mix_all)(state, stepped, parcels, present)
