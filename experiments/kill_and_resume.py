@@ -1,9 +1,9 @@
 """Question: does a run that is killed again and again come to another end?
 
 Run:     python -m experiments.kill_and_resume --times 50
-Cost:    4 minutes (2 CPU cores, two of them side by side)
-Answer:  no: with seeds 0 and 1 together 100 kills, 43 of them while a checkpoint was
-         written, and 27 runs that came to their end, all without a difference
+Cost:    5 minutes (2 CPU cores, two of them side by side)
+Answer:  no: with seeds 0 and 1 together 100 kills, 41 of them while a checkpoint was
+         written, and 24 runs that came to their end, all without a difference
 
 A run is started, killed with SIGKILL at an instant that chance chooses, resumed, killed
 again, until it comes to its end; then it is compared with a run that nobody disturbed:

@@ -2,7 +2,7 @@
 
 Run:     python -m experiments.soak --rounds 20000
 Cost:    half a minute (2 CPU cores)
-Answer:  hardly: from round 1,000 to 20,000 memory grows from 489 to 494 MB (1.0 %),
+Answer:  hardly: from round 1,000 to 20,000 memory grows from 494 to 499 MB (1.0 %),
          with 280 checkpoints on the way; threads, files and programs do not grow
 
 Two workers with a network of a few hundred parameters, and checkpoints at odd places
