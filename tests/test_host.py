@@ -20,6 +20,7 @@ from olsgd_jax import (
 )
 from olsgd_jax.drivers import parcels
 from olsgd_jax.drivers.host import host
+from olsgd_jax.drivers.parcel_programs import make_programs
 from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.workers import worker_mean
 
@@ -203,3 +204,23 @@ def test_a_parcel_is_mixed_before_the_next_has_come(monkeypatch):
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
     run(state, batches(1, 0))
     assert sorted(sent) == [3] * 3
+
+
+@pytest.mark.parametrize("mapping", ["vmap", "pmap", "shard_map"])
+def test_each_array_is_mixed_once_and_as_soon_as_all_of_it_is_there(
+    mapping, monkeypatch
+):
+    monkeypatch.setattr(parcels, "LEAST_BYTES", 3 * 8)  # b, and both halves of w
+    mesh, strategy = None if mapping == "vmap" else worker_mesh(2), STRATEGIES[1]
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh, num_workers=2)
+    means, mixes = make_programs(parts, worker_mean, mesh, mapping)(state, None)
+    stepped = {name: getattr(state, name) for name in parts.stepped}
+    sent = [jax.eval_shape(mean, state, None) for mean in means]
+    mixed = [
+        jax.eval_shape(mix, state, stepped, sent[: i + 1], None)
+        for i, mix in enumerate(mixes)
+    ]
+    # Of model, anchor and velocity; the number of the round needs nothing.
+    shapes = [sorted(x.shape for x in arrays.values()) for arrays in mixed]
+    assert shapes == [[(2,), (2, 3), (2, 3), (2, 3)], [], [(2, 2, 3)] * 3]
