@@ -1,7 +1,7 @@
 """Models in parcels, so that one can be mixed while the next is on its way.
 
 A tree becomes one vector per dtype, as in `pieces`, cut into parcels of nearly equal
-size. Short ones also suit slow links, whose queues a long vector would overflow.
+size. On slow links several short ones also take less time than one long vector.
 """
 
 from collections.abc import Callable
