@@ -7,6 +7,7 @@ for k in 0 … τ − 1:
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -57,8 +58,10 @@ class Steps(NamedTuple):
 
 
 LocalSteps = Callable[..., Steps]
-Carry = Callable[..., tuple[ArrayTree, ArrayTree]]
-"""pieces, k, beside -> the pieces after step k, and `beside`, what that step gives."""
+Step = Callable[[WorkerState], tuple[WorkerState, Float[Array, ""]]]
+"""state -> the state after one local step, and the loss before it."""
+Carry = Callable[[ArrayTree, Int[Array, ""], Step, WorkerState], tuple]
+"""pieces, k, step k, state -> the pieces after the step, and what it gives."""
 Gradient = Callable[..., Callable]
 """loss, has_aux -> its value and gradient, like `jax.value_and_grad`."""
 
@@ -98,10 +101,8 @@ def make_local_steps(
         mean_grads = mean_of_present(mean, present)
         round_key = jax.random.fold_in(state.key, state.round)
 
-        def local_step(before: tuple[WorkerState, ArrayTree], inputs: tuple):
-            state, pieces = before
-            step, batch = inputs
-            key = jax.random.fold_in(round_key, step)
+        def local_step(k: Int[Array, ""], batch: Batch, state: WorkerState):
+            key = jax.random.fold_in(round_key, k)
             (value, model_state), grads = value_and_grads(
                 state.params, state.model_state, batch, key
             )
@@ -118,13 +119,21 @@ def make_local_steps(
                 opt_state=opt_state,
                 strategy_state=strategy_state,
             )
-            if carry is not None:
-                pieces, state = carry(pieces, step, beside=state)
+            return state, value
+
+        def step_and_carry(before: tuple[WorkerState, ArrayTree], inputs: tuple):
+            state, pieces = before
+            k, batch = inputs
+            step = partial(local_step, k, batch)
+            if carry is None:
+                state, value = step(state)
+            else:
+                pieces, (state, value) = carry(pieces, k, step, state)
             return (state, pieces), value
 
         sync_period = jax.tree.leaves(batches)[0].shape[0]
         inputs = (jnp.arange(sync_period), batches)
-        (end, sent), losses = lax.scan(local_step, (state, pieces), inputs)
+        (end, sent), losses = lax.scan(step_and_carry, (state, pieces), inputs)
         if present is not None:
             losses = jnp.where(present, losses, jnp.nan)
         return Steps(end, losses, sent)

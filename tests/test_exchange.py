@@ -106,8 +106,8 @@ def one_step():
 
 def test_an_exchange_and_the_step_beside_it_do_not_wait_for_each_other():
     step = one_step()
-    assert "cos" not in helpers.upstream_of("all_to_all", step)
-    assert "all_to_all" not in helpers.upstream_of("cos", step)
+    assert "cond" not in helpers.upstream_of("all_to_all", step)
+    assert "all_to_all" not in helpers.upstream_of("cond", step)
     # Half of the models, cut for four workers and filled up: 7 to 8, and 10 to 16.
     sent = [e.invars[0].aval for e in step.eqns if e.primitive.name == "all_to_all"]
     assert sorted((x.size, x.dtype.name) for x in sent) == [
@@ -116,9 +116,17 @@ def test_an_exchange_and_the_step_beside_it_do_not_wait_for_each_other():
     ]
 
 
+def test_a_step_has_a_computation_of_its_own_for_what_it_changes():
+    [enclosed] = [e for e in one_step().eqns if e.primitive.name == "cond"]
+    assert "cos" in str(enclosed.params["branches"])
+    changed = PARAMS, OPTIMIZER.init(PARAMS), jnp.zeros(())  # the last is the loss
+    shapes = [x.shape for x in jax.tree.leaves(changed)]
+    assert sorted(x.aval.shape for x in enclosed.outvars) == sorted(shapes)
+
+
 def test_what_no_step_changes_does_not_wait_for_what_is_sent():
     # The anchor and its velocity, which therefore need no place in the loop.
-    [barrier] = [e for e in one_step().eqns if "barrier" in e.primitive.name]
+    _, barrier = [e for e in one_step().eqns if "barrier" in e.primitive.name]
     params = [x.shape for x in jax.tree.leaves(PARAMS)]
     # After what was sent, of two dtypes.
     assert [x.aval.shape for x in barrier.outvars[2:]] == params

@@ -61,7 +61,7 @@ drivers.platforms
 drivers.make_round
 overlap.shapes overlap.gpus
 overlap.schedule overlap.targets
-overlap.flops overlap.groups
+overlap.branches overlap.flops overlap.groups
 overlap.work
 overlap.carried
 overlap.spans

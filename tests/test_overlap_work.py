@@ -66,6 +66,57 @@ def test_of_two_branches_the_smaller_counts():
     assert not between(line.replace("%small", "%step")).exposed
 
 
+CHOICE = "%c = f32[] conditional(%by, %state, %v), "
+NUMBERED = CHOICE + "branch_computations={%small, %step}"
+TRUE_OR_FALSE = CHOICE + "true_computation=%step, false_computation=%small"
+
+
+@pytest.mark.parametrize(
+    ("by", "line", "exposed"),
+    [
+        ("s32[] constant(0)", NUMBERED, True),
+        ("s32[] constant(1)", NUMBERED, False),
+        ("s32[] constant(7)", NUMBERED, False),  # any other number: the last
+        ("s32[] constant(-1)", NUMBERED, False),
+        ("pred[] constant(true)", TRUE_OR_FALSE, False),
+        ("pred[] constant(false)", TRUE_OR_FALSE, True),
+        ("s32[] parameter(7)", NUMBERED, True),
+    ],
+)
+def test_a_branch_counts_if_a_constant_chooses_it(by, line, exposed):
+    assert between(f"%by = {by}\n{line}", SMALL).exposed == exposed
+
+
+@pytest.mark.parametrize(
+    ("first", "after", "exposed"),
+    [
+        ("constant(true)", "%given", False),
+        ("constant(false)", "%given", True),
+        ("constant(true)", "%another", True),  # from the second pass on
+        ("parameter(7)", "%given", True),
+    ],
+)
+def test_a_loop_may_hand_on_what_chooses_a_branch(first, after, exposed):
+    start, done = PAIRS["all-reduce-start"]
+    body = f"""
+%body (carried: (pred[], f32[100])) -> (pred[], f32[100]) {{
+  %carried = (pred[], f32[100]{{0}}) parameter(0)
+  %given = pred[] get-tuple-element(%carried), index=0
+  %another = pred[] not(%given)
+  %by = s32[] convert(%given)
+  {start}
+  {NUMBERED}
+  {done}
+  ROOT %after = (pred[], f32[100]{{0}}) tuple({after}, %end)
+}}
+"""
+    lines = f"""%first = pred[] {first}
+%all = (pred[], f32[100]{{0}}) tuple(%first, %v)
+%loop = (pred[], f32[100]{{0}}) while(%all), condition=%unfinished, body=%body"""
+    (found,) = overlap_report(program(lines, computations=SMALL + body)).collectives
+    assert found.exposed == exposed
+
+
 @pytest.mark.parametrize(("width", "exposed"), [(1, True), (16, False)])
 def test_next_to_nothing_does_not_hide_a_collective(width, exposed):
     # Beside a loop of 4 steps this is a 65th, or a fifth, of all flops.

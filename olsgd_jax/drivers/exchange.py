@@ -17,7 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
 from olsgd_jax.drivers.tiles import cut_tiles, join_tiles
-from olsgd_jax.local import Steps, WorkerState
+from olsgd_jax.local import Step, Steps, WorkerState
 from olsgd_jax.mesh import FSDP
 from olsgd_jax.placement import on_parts, part_specs
 from olsgd_jax.round import Form
@@ -53,17 +53,18 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
 
 
 def exchange_piece(
-    pieces: ArrayTree, k: Int[Array, ""], beside: WorkerState
-) -> tuple[ArrayTree, WorkerState]:
+    pieces: ArrayTree, k: Int[Array, ""], step: Step, state: WorkerState
+) -> tuple:
     """Carries piece k // 2 half of its way, beside a local step.
 
     Args:
       pieces: with leading axes (piece, worker whose part it is).
-      k: the local step.
-      beside: what the step gives; nobody gets the piece before its params are there.
+      k: the local step's number.
+      step: runs it; nobody gets the piece before its params are there.
+      state: what it starts from.
 
     Returns:
-      The pieces, and `beside`.
+      The pieces, and what the step gives.
     """
 
     def exchange(x: jax.Array) -> jax.Array:
@@ -75,8 +76,23 @@ def exchange_piece(
         return jnp.where(k % 2 == 0, jnp.broadcast_to(part, x.shape), x)
 
     sent = jax.tree.map(lambda x: exchange(x[k // 2]), pieces)
+    state, value = _enclosed(step, state)
     # Not the whole state: what no step changes then stays outside of the loop.
-    sent, params = lax.optimization_barrier((sent, beside.params))
+    sent, params = lax.optimization_barrier((sent, state.params))
     # What is sent next lies where it came from: no other memory is needed for it.
     put = jax.tree.map(lambda x, new: x.at[k // 2].set(arrived(new)), pieces, sent)
-    return put, beside._replace(params=params)
+    return put, (state._replace(params=params), value)
+
+
+def _enclosed(step: Step, state: WorkerState) -> tuple:
+    """Runs a step as a computation of its own, in an order of its own.
+
+    Among the others, its gradients would be put off until they have an exchange to
+    hide, and all that they need be kept until then: a quarter more memory.
+    """
+    _, value = jax.eval_shape(step, state)
+    # The compiler may not know that it is always so, or it would dissolve the branch.
+    always = lax.optimization_barrier(jnp.array(True))
+    return lax.cond(
+        always, step, lambda state: (state, jnp.zeros(value.shape, value.dtype)), state
+    )

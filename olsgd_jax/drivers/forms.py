@@ -16,13 +16,13 @@ where `flat` may need that of two; devices that cannot add up while they send ne
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import jax
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Int
 
-from olsgd_jax.local import Steps
+from olsgd_jax.local import Step, Steps, WorkerState
 from olsgd_jax.mesh import FSDP
 from olsgd_jax.pieces import cut, from_vectors, join, send_piece, to_vectors
 from olsgd_jax.placement import on_parts, part_specs
@@ -85,7 +85,13 @@ def fragments_form(mesh: Mesh | None = None) -> Form:
         specs, spec = part_specs(models, mesh), PartitionSpec(None, FSDP)
         to_pieces = on_parts(lambda x: cut(x, num_steps), mesh, (specs,), spec)
         from_pieces = on_parts(join, mesh, (spec, specs), specs)
-        done = steps(to_pieces(models), carry=partial(send_piece, send=mean))
+
+        def carry(
+            pieces: ArrayTree, k: Int[Array, ""], step: Step, state: WorkerState
+        ) -> tuple:
+            return send_piece(pieces, k, beside=step(state), send=mean)
+
+        done = steps(to_pieces(models), carry=carry)
         return from_pieces(done.sent, models), done
 
     return form

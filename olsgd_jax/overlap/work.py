@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from olsgd_jax.overlap.branches import sure_branch
 from olsgd_jax.overlap.flops import flops_of
 from olsgd_jax.overlap.schedule import Instruction, Schedule
 
@@ -74,6 +75,8 @@ def _work(schedule: Schedule, instruction: Instruction) -> Work:
             return Work(flops, kernels=int(not flops and bool(_KERNELS.search(target))))
         case "while":
             return loop_work(schedule, instruction, add_work(inside))
-        case "conditional":  # one branch runs: count on the smaller one
+        case "conditional":  # one branch runs: if nobody knows which, the smaller one
+            if taken := sure_branch(schedule, instruction):
+                return inside[instruction.called.index(taken)]
             return Work(*map(min, zip(*inside, strict=True)))
     return add_work(inside)
