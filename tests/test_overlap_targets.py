@@ -24,6 +24,7 @@ from olsgd_jax import (
 from olsgd_jax.drivers.forms import flat_form
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.overlap import TARGETS, assert_overlapped, overlap_report, target
+from olsgd_jax.overlap import measure as measures
 from olsgd_jax.overlap.measure import Setting, measure
 from olsgd_jax.placement import state_shardings
 from olsgd_jax.round import tree_form
@@ -124,6 +125,8 @@ def test_a_v5e_exchanges_every_byte_twice_while_all_steps_run(stream):
     # Half of the models in parts for 8 workers, each filled up to whole tiles.
     assert 2 * PARAMETER_BYTES <= mean.bytes < 2 * PARAMETER_BYTES + TAU * 8 * 4096
     assert mean.flops_between == report.program_flops == FLOPS
+    # Or the compiler would put gradients off until they have an exchange to hide.
+    assert " conditional(" in compiled.as_text()
 
 
 @TPU
@@ -132,6 +135,26 @@ def test_a_v5e_sends_arrays_as_they_lie_in_memory():
         found = measure(Setting("v5e", strategy="cocod_sgd", sync_period=2))
     # What is sent, the models as they are trained, and one array of the mean at a time.
     assert found["temporary_bytes"] < 2.5 * found["parameter_bytes"]
+
+
+@TPU
+def test_a_round_is_compared_with_the_one_that_needs_least_without_a_mean(monkeypatch):
+    costs = []
+
+    def compiled(setting, mesh, platform):
+        program, cost = real(setting, mesh, platform)
+        costs.append((platform.compiler_options["xla_memory_scheduler"], cost))
+        return program, cost
+
+    real = measures._compile
+    monkeypatch.setattr(measures, "_compile", compiled)
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        found = measure(Setting("v5e", sync_period=2), compare=True)
+    (_, whole), *without = costs
+    assert found["temporary_bytes"] == whole["temporary_bytes"]
+    assert [order for order, _ in without] == ["default", "list"]
+    least = min(cost["temporary_bytes"] for _, cost in without)
+    assert found["without_mean"]["temporary_bytes"] == least
 
 
 @TPU

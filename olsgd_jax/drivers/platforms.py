@@ -34,7 +34,12 @@ SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}
 # A loop counts with the collectives inside of it, which the devices of a worker need at
 # every step: beside them and the mean there has to be room for more.
 MANY_COLLECTIVES = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4096}
-EXCHANGE = {"xla_tpu_enable_async_all_to_all": "true"}
+# In the order of a list, in which less is kept at a time. The compiler tries others, and
+# takes the one for which it expects least, but not always the one that needs least.
+EXCHANGE = {
+    "xla_tpu_enable_async_all_to_all": "true",
+    "xla_memory_scheduler": "list",
+}
 FUSE_INTO_LOOPS = {
     "xla_enable_async_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion": "true",

@@ -42,8 +42,9 @@ def measure(setting: Setting, compare: bool = False) -> dict:
 
     Args:
       setting: what to compile.
-      compare: compile the same round with its mean removed as well; a mean that waits
-        for the local steps, or of gradients, is not removed.
+      compare: compile the same round with its mean removed as well, in the order that
+        needs least memory; a mean that waits for the local steps, or of gradients, is
+        not removed.
     """
     check_choice("model", setting.model, tuple(WORKLOADS))
     check_choice("strategy", setting.strategy, tuple(STRATEGIES))
@@ -65,10 +66,26 @@ def measure(setting: Setting, compare: bool = False) -> dict:
         "collectives": [x._asdict() for x in report.collectives],
     }
     if compare and _strategy(setting, mesh).mean_of == "start":
-        removed = platform._replace(form=_removed_form)
-        _, without = _compile(setting._replace(stream=False), mesh, removed)
-        result["without_mean"] = without
+        result["without_mean"] = _without_mean(setting, mesh, platform)
     return result
+
+
+def _without_mean(setting: Setting, mesh: Mesh, platform: Platform) -> dict[str, float]:
+    """What the round costs with its mean removed.
+
+    The compiler for TPUs takes the order that it believes to need least memory, and may
+    believe wrong: without its mean, ResNet-18 gets another order than with it, which on
+    v5e compiles in a third of the time, and needs a fifth more memory. So the order it
+    has with the mean is tried as well, and the round that does need least counts.
+    """
+    orders = [{}]
+    if mesh.devices.flat[0].platform == "tpu":
+        orders = [{"xla_memory_scheduler": name} for name in ("default", "list")]
+    costs = []
+    for order in orders:
+        removed = Platform(_removed_form, {**platform.compiler_options, **order})
+        costs.append(_compile(setting._replace(stream=False), mesh, removed)[1])
+    return min(costs, key=lambda cost: cost["temporary_bytes"])
 
 
 def _removed_form(
