@@ -34,8 +34,8 @@ SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}
 # A loop counts with the collectives inside of it, which the devices of a worker need at
 # every step: beside them and the mean there has to be room for more.
 MANY_COLLECTIVES = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4096}
-# In the order of a list, in which less is kept at a time. The compiler tries others, and
-# takes the one for which it expects least, but not always the one that needs least.
+# The list is one of the orders that the compiler tries. By itself it takes the one for
+# which it expects to keep least at a time, but that is not always the one that does.
 EXCHANGE = {
     "xla_tpu_enable_async_all_to_all": "true",
     "xla_memory_scheduler": "list",
