@@ -88,22 +88,25 @@ def test_a_branch_counts_if_a_constant_chooses_it(by, line, exposed):
 
 
 @pytest.mark.parametrize(
-    ("first", "after", "exposed"),
+    ("first", "by", "after", "exposed"),
     [
-        ("constant(true)", "%given", False),
-        ("constant(false)", "%given", True),
-        ("constant(true)", "%another", True),  # from the second pass on
-        ("parameter(7)", "%given", True),
+        ("constant(true)", "%given", "%given", False),
+        ("constant(false)", "%given", "%given", True),
+        ("constant(true)", "%given", "%another", True),  # from the second pass on
+        ("parameter(7)", "%given", "%given", True),
+        ("constant(true)", "%made", "%given", True),  # at the same place of another
     ],
 )
-def test_a_loop_may_hand_on_what_chooses_a_branch(first, after, exposed):
+def test_a_loop_may_hand_on_what_chooses_a_branch(first, by, after, exposed):
     start, done = PAIRS["all-reduce-start"]
     body = f"""
 %body (carried: (pred[], f32[100])) -> (pred[], f32[100]) {{
   %carried = (pred[], f32[100]{{0}}) parameter(0)
   %given = pred[] get-tuple-element(%carried), index=0
   %another = pred[] not(%given)
-  %by = s32[] convert(%given)
+  %others = (pred[], pred[]) tuple(%another, %given)
+  %made = pred[] get-tuple-element(%others), index=0
+  %by = s32[] convert({by})
   {start}
   {NUMBERED}
   {done}
