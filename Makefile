@@ -2,10 +2,12 @@
 # and TPUs lie beside it in .aot, so that they are found by tests alone.
 PYTHON ?= python3
 BIN := .venv/bin
-# Many programs that are compared to rounding, or with themselves: compiled in a third of
-# the time.
-COMPILED_QUICKLY := tests/test_against_reference.py tests/test_resume_rounds.py
+# Where the compiled program itself is the matter, tests compile as users do. All others
+# compare to rounding, or with themselves, and compile in a third of the time.
+AS_USERS_DO := $(wildcard tests/test_overlap_*.py) $(patsubst %,tests/test_%.py, \
+  convolutions demo exchange forms hiding host parcels processes round timeline)
 QUICK := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0
+PYTEST := JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.aot $(BIN)/pytest --quiet
 
 .PHONY: help demo test clean
 
@@ -21,11 +23,9 @@ test: .venv/installed-dev .aot/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	JAX_PLATFORMS=cpu $(BIN)/pytest --quiet --doctest-modules olsgd_jax
-	JAX_PLATFORMS=cpu XLA_FLAGS="$(QUICK)" \
-	  $(BIN)/pytest --quiet --numprocesses auto $(COMPILED_QUICKLY)
-	JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.aot \
-	  $(BIN)/pytest --quiet --numprocesses auto $(COMPILED_QUICKLY:%=--ignore %)
+	$(PYTEST) --doctest-modules olsgd_jax
+	$(PYTEST) --numprocesses auto $(AS_USERS_DO)
+	XLA_FLAGS="$(QUICK)" $(PYTEST) --numprocesses auto $(AS_USERS_DO:%=--ignore %)
 
 clean:
 	rm -rf .venv .aot out

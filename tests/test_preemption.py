@@ -151,11 +151,7 @@ def run(command, *options):
 
 
 @pytest.mark.parametrize(
-    ("before", "number"),
-    [
-        pytest.param([], signal.SIGTERM, marks=pytest.mark.slow),
-        (LAUNCH, signal.SIGINT),
-    ],
+    ("before", "number"), [([], signal.SIGTERM), (LAUNCH, signal.SIGINT)]
 )
 def test_a_command_that_gets_a_signal_goes_on_to_the_same_end(before, number, tmp_path):
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
