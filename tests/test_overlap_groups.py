@@ -32,6 +32,13 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
         ("replica_groups=[4,2]<=[2,4]T(1,0)", False),
         ("replica_groups=[4,2]<=[2,2,2]T(0,2,1)", True),
         ("replica_groups=[1,8]<=[8]", False),
+        ("replica_groups=mesh['a'=2,'b'=4] {'b'}", True),
+        ("replica_groups=mesh['a'=2,'b'=4] {'a'}", False),
+        ("replica_groups=mesh['a'=2,'b'=4] {'a','b'}", False),
+        ("replica_groups=mesh['a'=2,'b'=2,'c'=2] {'b'}", True),
+        ("replica_groups=mesh['a'=2,'b'=2,'c'=2] {'b','c'}", True),
+        ("replica_groups=mesh['a'=2,'b'=2,'c'=2] {'a','c'}", False),
+        ("replica_groups=mesh['a'=8] {'a':(1)2}", False),  # part of an axis: not read
         ("to_apply=%add", False),
     ],
 )
