@@ -54,7 +54,8 @@ round
 transform
 payload
 drivers.tiles drivers.arrivals
-drivers.convolutions drivers.exchange drivers.forms drivers.parcels drivers.fused
+drivers.convolutions drivers.exchange drivers.forms drivers.gathered drivers.parcels
+drivers.fused
 drivers.parcel_programs
 drivers.host
 drivers.platforms

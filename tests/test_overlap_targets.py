@@ -227,6 +227,22 @@ def test_a_worker_of_four_gpus_sends_its_mean_while_its_devices_talk(share):
     assert any(x.inside for x in report.collectives)
 
 
+@pytest.mark.parametrize("share", ["data", "fsdp"])
+@pytest.mark.parametrize("name", [V5E, V6E])
+def test_so_does_a_worker_of_four_tpus_in_two_exchanges(name, share):
+    mesh = target(name, **{share: 4})
+    run = make_round(TASK.loss, OPTIMIZER, OVERLAP, sync_period=TAU, mesh=mesh)
+    compiled = compiled_for(mesh, OVERLAP, run)
+    assert_overlapped(compiled, worker_devices=4)
+    report = overlap_report(compiled, worker_devices=4)
+    (mean,) = [x for x in report.collectives if not x.inside]
+    assert "all-to-all" in mean.kind
+    # Filled up to whole tiles: both pieces have a part for each of two workers.
+    least = 2 * PARAMETER_BYTES // (4 if share == "fsdp" else 1)
+    assert least <= mean.bytes < least + 2 * 4 * 4096
+    assert any(x.inside for x in report.collectives)
+
+
 @pytest.mark.parametrize("name", [H100, V5E, V6E])
 def test_the_mean_of_a_blocking_strategy_is_exposed(name):
     compiled = library_round(name, LOCAL)

@@ -9,6 +9,7 @@ much as in a ring of all-reduce: 2 (m − 1) / m of its models in a round.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -45,19 +46,33 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
         from_parts = on_parts(join_tiles, mesh, (spec, specs), specs)
         parts = to_parts(models)
         pieces = jax.tree.map(lambda x: x.reshape(-1, places, *x.shape[1:]), parts)
-        done = steps(pieces, carry=exchange_piece)
+        exchange = on_parts(to_all_workers, mesh, (spec,), spec)
+        done = steps(pieces, carry=partial(exchange_piece, exchange))
         averaged = jax.tree.map(lambda x, y: x.reshape(y.shape), done.sent, parts)
         return from_parts(averaged, models), done
 
     return form
 
 
+def to_all_workers(piece: ArrayTree) -> ArrayTree:
+    """Hands part j of a piece to worker j; the i-th that it gets is worker i's."""
+    return jax.tree.map(
+        lambda x: lax.all_to_all(x, WORKERS, split_axis=0, concat_axis=0, tiled=True),
+        piece,
+    )
+
+
 def exchange_piece(
-    pieces: ArrayTree, k: Int[Array, ""], step: Step, state: WorkerState
+    exchange: Callable[[ArrayTree], ArrayTree],
+    pieces: ArrayTree,
+    k: Int[Array, ""],
+    step: Step,
+    state: WorkerState,
 ) -> tuple:
     """Carries piece k // 2 half of its way, beside a local step.
 
     Args:
+      exchange: hands part j of a piece to worker j.
       pieces: with leading axes (piece, worker whose part it is).
       k: the local step's number.
       step: runs it; nobody gets the piece before its params are there.
@@ -67,15 +82,12 @@ def exchange_piece(
       The pieces, and what the step gives.
     """
 
-    def exchange(x: jax.Array) -> jax.Array:
-        return lax.all_to_all(x, WORKERS, split_axis=0, concat_axis=0, tiled=True)
-
     def arrived(x: jax.Array) -> jax.Array:
         # Divided first, as in `worker_mean`.
         part = jnp.sum(x / x.shape[0], axis=0, keepdims=True)
         return jnp.where(k % 2 == 0, jnp.broadcast_to(part, x.shape), x)
 
-    sent = jax.tree.map(lambda x: exchange(x[k // 2]), pieces)
+    sent = exchange(jax.tree.map(lambda x: x[k // 2], pieces))
     state, value = _enclosed(step, state)
     # Not the whole state: what no step changes then stays outside of the loop.
     sent, params = lax.optimization_barrier((sent, state.params))

@@ -11,7 +11,8 @@ options here are those for which the scheduled program shows the overlap.
                        mean is made of exchanges, or else one vector that is fused into
                        the loop
     other TPUs         the sparse cores carry a collective of many arrays beside a
-                       loop, if asked to
+                       loop, if asked to; but not while the devices of a worker need
+                       them for gradients: then the mean is exchanged as on v5e
 """
 
 from typing import NamedTuple
@@ -22,9 +23,10 @@ from jax.sharding import Mesh
 from olsgd_jax.drivers.convolutions import channels_last_gradient
 from olsgd_jax.drivers.exchange import exchange_form
 from olsgd_jax.drivers.forms import flat_form, fragments_form, held_form
+from olsgd_jax.drivers.gathered import gathered_gradient
 from olsgd_jax.drivers.parcels import parcels_form
 from olsgd_jax.local import Gradient
-from olsgd_jax.mesh import worker_devices
+from olsgd_jax.mesh import FSDP, worker_devices
 from olsgd_jax.round import Form, tree_form
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import Driver
@@ -83,13 +85,15 @@ def platform_of(mesh: Mesh | None) -> Platform:
     if device.platform != "tpu":
         several = {} if worker_devices(mesh) == 1 else MANY_COLLECTIVES
         return Platform(flat_form(mesh), {**SCHEDULE_FOR_OVERLAP, **several})
-    if device.device_kind == "TPU v5 lite":
-        return Platform(
-            exchange_form(flat_form(mesh), mesh),
-            {**EXCHANGE, **FUSE_INTO_LOOPS},
-            streamed=exchange_form(fragments_form(mesh), mesh),
-        )
-    return Platform(held_form, {**SPARSE_CORES})
+    is_several = worker_devices(mesh) > 1
+    if device.device_kind != "TPU v5 lite" and not is_several:
+        return Platform(held_form, {**SPARSE_CORES})
+    return Platform(
+        exchange_form(flat_form(mesh), mesh),
+        {**EXCHANGE} if is_several else {**EXCHANGE, **FUSE_INTO_LOOPS},
+        gathered_gradient(mesh) if FSDP in mesh.shape else jax.value_and_grad,
+        streamed=exchange_form(fragments_form(mesh), mesh),
+    )
 
 
 def default_driver(mesh: Mesh | None, strategy: Strategy) -> Driver:
