@@ -59,7 +59,7 @@ def assert_same_but_for_rounding(ours, plain):
 
 
 @pytest.mark.parametrize("strategy", [OVERLAP, cocod_sgd()], ids=lambda x: x.name)
-@pytest.mark.parametrize("tau", [2, 6])
+@pytest.mark.parametrize("tau", [2, 3, 6, 7])
 def test_exchanges_give_the_mean(strategy, tau, mesh):
     ours = after_rounds(exchange_form(flat_form(), mesh), mesh, strategy, tau)
     assert_same_but_for_rounding(ours, after_rounds(None, mesh, strategy, tau))
@@ -78,8 +78,8 @@ def test_so_do_workers_of_several_devices(shape):
     assert_same_but_for_rounding(ours, after_rounds(None, None, num_workers=2))
 
 
-@pytest.mark.parametrize(("tau", "places"), [(3, 4), (1, 4), (4, 2)])
-def test_odd_rounds_and_places_of_several_workers_go_another_way(tau, places):
+@pytest.mark.parametrize(("tau", "places"), [(1, 4), (4, 2)])
+def test_single_steps_and_places_of_several_workers_go_another_way(tau, places):
     mesh = worker_mesh(places)
     used = []
 

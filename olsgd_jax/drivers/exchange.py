@@ -5,7 +5,8 @@
     step 2 p + 1    worker j hands its part of the mean to everyone
 
 So every local step has one exchange of a whole piece beside it, and a worker sends as
-much as in a ring of all-reduce: 2 (m − 1) / m of its models in a round.
+much as in a ring of all-reduce: 2 (m − 1) / m of its models in a round. The last of an
+odd number of steps, which runs the program of all others, sends a piece for nothing.
 """
 
 from collections.abc import Callable
@@ -27,10 +28,10 @@ from olsgd_jax.workers import WORKERS, worker_count
 
 
 def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
-    """Averages one of τ / 2 pieces of the models beside every two local steps.
+    """Averages one of ⌊τ / 2⌋ pieces of the models beside every two local steps.
 
     Args:
-      otherwise: the form where τ is odd, or where places have several workers.
+      otherwise: the form where τ is 1, or where places have several workers.
       mesh: where the workers are.
     """
 
@@ -38,7 +39,7 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
         mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
     ):
         places = lax.axis_size(WORKERS)
-        if num_steps % 2 or places < worker_count():
+        if num_steps < 2 or places < worker_count():
             return otherwise(mean, models, steps, num_steps)
         num_parts = num_steps // 2 * places
         specs, spec = part_specs(models, mesh), PartitionSpec(None, FSDP)
@@ -47,7 +48,8 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
         parts = to_parts(models)
         pieces = jax.tree.map(lambda x: x.reshape(-1, places, *x.shape[1:]), parts)
         exchange = on_parts(to_all_workers, mesh, (spec,), spec)
-        done = steps(pieces, carry=partial(exchange_piece, exchange))
+        is_even = num_steps % 2 == 0
+        done = steps(pieces, carry=partial(exchange_piece, exchange, is_even))
         averaged = jax.tree.map(lambda x, y: x.reshape(y.shape), done.sent, parts)
         return from_parts(averaged, models), done
 
@@ -64,6 +66,7 @@ def to_all_workers(piece: ArrayTree) -> ArrayTree:
 
 def exchange_piece(
     exchange: Callable[[ArrayTree], ArrayTree],
+    is_even: bool,
     pieces: ArrayTree,
     k: Int[Array, ""],
     step: Step,
@@ -73,6 +76,7 @@ def exchange_piece(
 
     Args:
       exchange: hands part j of a piece to worker j.
+      is_even: the number of steps; if not, the last of them leaves the pieces alone.
       pieces: with leading axes (piece, worker whose part it is).
       k: the local step's number.
       step: runs it; nobody gets the piece before its params are there.
@@ -82,17 +86,23 @@ def exchange_piece(
       The pieces, and what the step gives.
     """
 
-    def arrived(x: jax.Array) -> jax.Array:
+    num_pieces = jax.tree.leaves(pieces)[0].shape[0]
+    place = jnp.minimum(k // 2, num_pieces - 1)
+    sending = jax.tree.map(lambda x: x[place], pieces)
+
+    def arrived(old: jax.Array, x: jax.Array) -> jax.Array:
         # Divided first, as in `worker_mean`.
         part = jnp.sum(x / x.shape[0], axis=0, keepdims=True)
-        return jnp.where(k % 2 == 0, jnp.broadcast_to(part, x.shape), x)
+        x = jnp.where(k % 2 == 0, jnp.broadcast_to(part, x.shape), x)
+        return x if is_even else jnp.where(k < 2 * num_pieces, x, old)
 
-    sent = exchange(jax.tree.map(lambda x: x[k // 2], pieces))
+    sent = exchange(sending)
     state, value = _enclosed(step, state)
     # Not the whole state: what no step changes then stays outside of the loop.
     sent, params = lax.optimization_barrier((sent, state.params))
     # What is sent next lies where it came from: no other memory is needed for it.
-    put = jax.tree.map(lambda x, new: x.at[k // 2].set(arrived(new)), pieces, sent)
+    new = jax.tree.map(arrived, sending, sent)
+    put = jax.tree.map(lambda x, new: x.at[place].set(new), pieces, new)
     return put, (state._replace(params=params), value)
 
 

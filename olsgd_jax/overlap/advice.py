@@ -26,19 +26,27 @@ _BARRIER = (
 )
 _V5E = f"compile with compiler_options={EXCHANGE | FUSE_INTO_LOOPS}"
 _TPU = f"compile with compiler_options={SPARSE_CORES}"
+_TPU_WORKER = (
+    "on TPUs the devices of a worker need for its gradients what would carry the mean; "
+    "make_round exchanges it, beside two local steps: make sync_period 2 or more; or, "
+    f"with exchanges of your own, compile with compiler_options={EXCHANGE}"
+)
 _CPU = (
     "on a CPU nothing overlaps inside one program; run the mean as a program of its "
     "own from a second thread (driver host)"
 )
 
 
-def advice(device: str, collectives: tuple[Collective, ...]) -> str:
+def advice(
+    device: str, collectives: tuple[Collective, ...], worker_devices: int = 1
+) -> str:
     """Says what to change so that a program's exposed collectives overlap.
 
     Args:
       device: platform and kind, for example "tpu TPU v5 lite"; platform alone, or
         "unknown", where no more is known.
-      collectives: all of the program's.
+      collectives: all of the program's between workers.
+      worker_devices: how many devices a worker has.
 
     >>> from olsgd_jax.overlap.collectives import Collective
     >>> mean = Collective("all-reduce", 32, "main/mean", 0, 0, True, blocked=True)
@@ -53,6 +61,8 @@ def advice(device: str, collectives: tuple[Collective, ...]) -> str:
         return _GPU
     if device.startswith("cpu"):
         return _CPU
+    if device.startswith("tpu") and worker_devices > 1:
+        return _TPU_WORKER
     if not any(x.kind in KINDS for x in exposed):  # they start, but too late
         return _BARRIER
     if "v5 lite" in device:

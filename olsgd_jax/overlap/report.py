@@ -105,7 +105,7 @@ def assert_overlapped(
             for x in between
             if x.exposed
         ),
-        "  " + advice(_device(compiled), between),
+        "  " + advice(_device(compiled), between, worker_devices),
     ]
     raise AssertionError("\n".join(lines))
 
