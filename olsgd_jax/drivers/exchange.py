@@ -76,7 +76,7 @@ def exchange_piece(
 
     Args:
       exchange: hands part j of a piece to worker j.
-      is_even: the number of steps; if not, the last of them leaves the pieces alone.
+      is_even: whether the number of steps is; the last of an odd one changes no piece.
       pieces: with leading axes (piece, worker whose part it is).
       k: the local step's number.
       step: runs it; nobody gets the piece before its params are there.
@@ -85,7 +85,6 @@ def exchange_piece(
     Returns:
       The pieces, and what the step gives.
     """
-
     num_pieces = jax.tree.leaves(pieces)[0].shape[0]
     place = jnp.minimum(k // 2, num_pieces - 1)
     sending = jax.tree.map(lambda x: x[place], pieces)

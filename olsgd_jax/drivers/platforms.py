@@ -8,8 +8,8 @@ options here are those for which the scheduled program shows the overlap.
     GPU                one collective may run beside a loop: the mean is one vector
     TPU v5e            no sum is made beside computation but by the computation itself,
                        which then compiles for long; but arrays can be exchanged: the
-                       mean is made of exchanges, or else one vector that is fused into
-                       the loop
+                       mean is made of exchanges; beside a single step it is one vector
+                       that is fused into it
     other TPUs         the sparse cores carry a collective of many arrays beside a
                        loop, if asked to; but not while the devices of a worker need
                        them for gradients: then the mean is exchanged as on v5e
