@@ -84,13 +84,13 @@ def compiled_for(mesh, strategy, run, *present, tau=TAU):
 
 
 @functools.cache
-def library_round(name, strategy, stream=False):
+def library_round(name, strategy, stream=False, tau=TAU, **devices):
     """The round as `make_round` gives it to users."""
-    mesh = target(name)
+    mesh = target(name, **devices)
     run = make_round(
-        TASK.loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, stream=stream
+        TASK.loss, OPTIMIZER, strategy, sync_period=tau, mesh=mesh, stream=stream
     )
-    return compiled_for(mesh, strategy, run)
+    return compiled_for(mesh, strategy, run, tau=tau)
 
 
 def plain_round(name, form, options=None):
@@ -149,9 +149,7 @@ def test_a_round_is_compared_with_the_one_that_needs_least_without_a_mean():
 
 @TPU
 def test_a_v5e_exchanges_once_more_than_needed_beside_an_odd_number_of_steps():
-    mesh = target("v5e")
-    run = make_round(TASK.loss, OPTIMIZER, OVERLAP, sync_period=3, mesh=mesh)
-    compiled = compiled_for(mesh, OVERLAP, run, tau=3)
+    compiled = library_round("v5e", OVERLAP, tau=3)
     assert_overlapped(compiled)
     (mean,) = overlap_report(compiled).collectives
     assert "all-to-all" in mean.kind
@@ -161,9 +159,7 @@ def test_a_v5e_exchanges_once_more_than_needed_beside_an_odd_number_of_steps():
 
 @TPU
 def test_a_v5e_fuses_one_vector_into_a_single_step():
-    mesh = target("v5e")
-    run = make_round(TASK.loss, OPTIMIZER, OVERLAP, sync_period=1, mesh=mesh)
-    compiled = compiled_for(mesh, OVERLAP, run, tau=1)
+    compiled = library_round("v5e", OVERLAP, tau=1)
     assert_overlapped(compiled)
     report = overlap_report(compiled)
     assert {x.kind for x in report.collectives} == {"fusion all-reduce"}
@@ -228,9 +224,7 @@ def test_a_train_step_of_the_callers_own_sends_a_piece_while_it_computes(name):
 @GPU
 @pytest.mark.parametrize("share", ["data", "fsdp"])
 def test_a_worker_of_four_gpus_sends_its_mean_while_its_devices_talk(share):
-    mesh = target("h100", **{share: 4})
-    run = make_round(TASK.loss, OPTIMIZER, OVERLAP, sync_period=TAU, mesh=mesh)
-    compiled = compiled_for(mesh, OVERLAP, run)
+    compiled = library_round("h100", OVERLAP, **{share: 4})
     assert_overlapped(compiled, worker_devices=4)
     report = overlap_report(compiled, worker_devices=4)
     (mean,) = [x for x in report.collectives if not x.inside]
@@ -243,9 +237,7 @@ def test_a_worker_of_four_gpus_sends_its_mean_while_its_devices_talk(share):
 @pytest.mark.parametrize("share", ["data", "fsdp"])
 @pytest.mark.parametrize("name", [V5E, V6E])
 def test_so_does_a_worker_of_four_tpus_in_two_exchanges(name, share):
-    mesh = target(name, **{share: 4})
-    run = make_round(TASK.loss, OPTIMIZER, OVERLAP, sync_period=TAU, mesh=mesh)
-    compiled = compiled_for(mesh, OVERLAP, run)
+    compiled = library_round(name, OVERLAP, **{share: 4})
     assert_overlapped(compiled, worker_devices=4)
     report = overlap_report(compiled, worker_devices=4)
     (mean,) = [x for x in report.collectives if not x.inside]
@@ -258,9 +250,7 @@ def test_so_does_a_worker_of_four_tpus_in_two_exchanges(name, share):
 
 @TPU
 def test_a_single_step_leaves_it_exposed_and_that_is_said():
-    mesh = target("v6e", data=4)
-    run = make_round(TASK.loss, OPTIMIZER, OVERLAP, sync_period=1, mesh=mesh)
-    compiled = compiled_for(mesh, OVERLAP, run, tau=1)
+    compiled = library_round("v6e", OVERLAP, tau=1, data=4)
     with pytest.raises(AssertionError, match="make sync_period 2 or more"):
         assert_overlapped(compiled, worker_devices=4)
 
