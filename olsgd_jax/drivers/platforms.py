@@ -36,12 +36,10 @@ SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}
 # A loop counts with the collectives inside of it, which the devices of a worker need at
 # every step: beside them and the mean there has to be room for more.
 MANY_COLLECTIVES = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4096}
-# The list is one of the orders that the compiler tries. By itself it takes the one for
-# which it expects to keep least at a time, but that is not always the one that does.
-EXCHANGE = {
-    "xla_tpu_enable_async_all_to_all": "true",
-    "xla_memory_scheduler": "list",
-}
+# One of the orders of instructions that the compiler for TPUs tries. By itself it takes
+# the one for which it expects to keep least at a time, but another one may keep less.
+ORDER = {"xla_memory_scheduler": "list"}
+EXCHANGE = {"xla_tpu_enable_async_all_to_all": "true", **ORDER}
 FUSE_INTO_LOOPS = {
     "xla_enable_async_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion": "true",
@@ -56,6 +54,7 @@ SPARSE_CORES = {
     "xla_tpu_sparse_core_all_reduce_offload_max_num_operands": 4096,
     "xla_jf_crs_combiner_threshold_in_bytes": 2**40,
     "xla_tpu_offload_gather_to_sparsecore": "false",
+    **ORDER,
 }
 
 
