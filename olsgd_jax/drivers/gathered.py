@@ -29,8 +29,7 @@ def gathered_gradient(mesh: Mesh) -> Gradient:
         def at_whole(params: ArrayTree, *args):
             # Whoever hands them over keeps them in parts.
             parts = lax.with_sharding_constraint(params, part_specs(params, mesh))
-            whole = jax.tree.map(lambda x: PartitionSpec(), params)
-            return loss(lax.with_sharding_constraint(parts, whole), *args)
+            return loss(lax.with_sharding_constraint(parts, PartitionSpec()), *args)
 
         return jax.value_and_grad(at_whole, has_aux=has_aux)
 
