@@ -19,10 +19,13 @@ from olsgd_jax.data.partitions import label_histogram as label_histogram
 from olsgd_jax.data.partitions import make_partition as make_partition
 from olsgd_jax.describe import Facts as Facts
 from olsgd_jax.describe import describe as describe
+from olsgd_jax.distribute import distribute as distribute
 from olsgd_jax.distributed import Process as Process
 from olsgd_jax.distributed import join as join
 from olsgd_jax.distributed import meet as meet
 from olsgd_jax.drivers.make_round import make_round as make_round
+from olsgd_jax.drivers.platforms import compiler_options as compiler_options
+from olsgd_jax.drivers.step import overlap_jit as overlap_jit
 from olsgd_jax.evaluate import Evaluation as Evaluation
 from olsgd_jax.evaluate import evaluate as evaluate
 from olsgd_jax.local import WorkerState as WorkerState
@@ -32,6 +35,8 @@ from olsgd_jax.models import make_model as make_model
 from olsgd_jax.models.mlp import MLP as MLP
 from olsgd_jax.models.resnet import ResNet as ResNet
 from olsgd_jax.models.transformer import Transformer as Transformer
+from olsgd_jax.one_model import anchor_of as anchor_of
+from olsgd_jax.one_model import consensus_of as consensus_of
 from olsgd_jax.payload import payload_bytes as payload_bytes
 from olsgd_jax.placement import to_workers as to_workers
 from olsgd_jax.planner import Expected as Expected
@@ -65,7 +70,6 @@ from olsgd_jax.task import Task as Task
 from olsgd_jax.task import classification as classification
 from olsgd_jax.task import plain_loss as plain_loss
 from olsgd_jax.trainer import train as train
-from olsgd_jax.transform import distribute as distribute
 from olsgd_jax.workers import WORKERS as WORKERS
 from olsgd_jax.workers import on_workers as on_workers
 from olsgd_jax.workers import worker_mean as worker_mean

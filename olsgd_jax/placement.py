@@ -49,7 +49,9 @@ def to_workers(
     return jax.jit(copies, out_shardings=shardings)(tree)
 
 
-def state_shardings(state: ArrayTree, mesh: Mesh | None) -> ArrayTree:
+def state_shardings(
+    state: ArrayTree, mesh: Mesh | None, axis_name: str = WORKERS
+) -> ArrayTree:
     """Says how arrays with a leading worker axis lie on the mesh; None without one.
 
     >>> from olsgd_jax import worker_mesh
@@ -62,7 +64,7 @@ def state_shardings(state: ArrayTree, mesh: Mesh | None) -> ArrayTree:
 
     def sharding(x: ArrayTree) -> NamedSharding:
         return NamedSharding(
-            mesh, PartitionSpec(WORKERS, *_parts(x.shape[1:], num_parts))
+            mesh, PartitionSpec(axis_name, *_parts(x.shape[1:], num_parts))
         )
 
     return jax.tree.map(sharding, state)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec, get_abstract_mesh
 
 from olsgd_jax.checks import check_choice
 from olsgd_jax.types import ArrayTree, Mapping
@@ -73,8 +73,55 @@ def worker_count() -> int:
     return lax.axis_size((WORKERS, _LANES) if _is_mapped(_LANES) else WORKERS)
 
 
+def common_value(x: jax.Array, axis_name: Hashable = WORKERS) -> jax.Array:
+    """Makes a value that all workers share one value for the lanes of a device.
+
+    Lanes each carry a copy of it. A branch on the copies would compute both sides for
+    every lane; on one value it takes one of them.
+
+    Args:
+      x: the same on all workers, such as a count of steps.
+      axis_name: the mapped axis, or axes, along which the workers lie.
+
+    >>> import jax, jax.numpy as jnp
+    >>> jax.vmap(common_value, axis_name="workers", out_axes=None)(jnp.ones(4))
+    Array(1., dtype=float32)
+    """
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    if WORKERS in names and _is_mapped(_LANES):
+        names += (_LANES,)
+    lanes = tuple(x for x in names if x not in get_abstract_mesh().manual_axes)
+    return lax.pmax(x, lanes) if lanes else x
+
+
+def varies(x: jax.Array, axis_name: Hashable = WORKERS) -> bool:
+    """Whether an array may differ between workers, as far as types tell.
+
+    A checked shard_map knows; all other mappings take everything to differ.
+
+    >>> import jax, jax.numpy as jnp
+    >>> jax.vmap(lambda x: x * varies(x), axis_name="workers")(jnp.ones(2))
+    Array([1., 1.], dtype=float32)
+    """
+    names = set(axis_name if isinstance(axis_name, tuple) else (axis_name,))
+    checked = names & _varying(lax.axis_index(axis_name))
+    return not checked or bool(checked & _varying(x))
+
+
+def platform_here() -> str | None:
+    """Names the platform that mapped code is traced for; None for lanes.
+
+    >>> platform_here()
+    """
+    device = get_abstract_mesh().abstract_device
+    return None if device is None else device.platform
+
+
 def on_workers(
-    fn: Callable, mesh: Mesh | None = None, mapping: Mapping | None = None
+    fn: Callable,
+    mesh: Mesh | None = None,
+    mapping: Mapping | None = None,
+    axis_name: str = WORKERS,
 ) -> Callable:
     """Makes code for one worker run on all workers.
 
@@ -84,10 +131,11 @@ def on_workers(
         all devices along its other axes.
       mapping: "vmap", "pmap" or "shard_map"; by default "shard_map" with a mesh and
         "vmap" without.
+      axis_name: what the axis along which workers differ is called.
 
     Returns:
       A function of the same trees with a leading worker axis on every array. On a
-      mesh its length is a multiple of the places along `workers`.
+      mesh its length is a multiple of the places along that axis.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import on_workers, worker_mean
@@ -101,19 +149,19 @@ def on_workers(
     if mapping == "vmap":
         if mesh is not None:
             raise ValueError("mesh must be None under vmap, whose lanes have no mesh")
-        return jax.vmap(fn, axis_name=WORKERS)
-    if mesh is None or WORKERS not in mesh.shape:
+        return jax.vmap(fn, axis_name=axis_name)
+    if mesh is None or axis_name not in mesh.shape:
         raise ValueError(
-            f"mesh must have an axis {WORKERS!r} under {mapping}, got {mesh}; "
+            f"mesh must have an axis {axis_name!r} under {mapping}, got {mesh}; "
             "make it with worker_mesh(num_workers)"
         )
     if mapping == "pmap":
-        if mesh.size > mesh.shape[WORKERS]:
+        if mesh.size > mesh.shape[axis_name]:
             raise ValueError(
                 "mapping must be 'shard_map' for workers of several devices, got "
                 f"'pmap' and the mesh axes {dict(mesh.shape)}"
             )
-        return jax.pmap(fn, axis_name=WORKERS, devices=list(mesh.devices.flat))
+        return jax.pmap(fn, axis_name=axis_name, devices=list(mesh.devices.flat))
 
     def on_place(*trees: ArrayTree) -> ArrayTree:
         if jax.tree.leaves(trees)[0].shape[0] > 1:
@@ -121,7 +169,7 @@ def on_workers(
         worker = jax.tree.map(lambda x: x[0], trees)
         return jax.tree.map(lambda x: x[None], fn(*worker))
 
-    spec = PartitionSpec(WORKERS)
+    spec = PartitionSpec(axis_name)
     # Unchecked, so that a loss may hold scans whose carry starts as a constant. Other
     # axes than the workers' stay automatic: a worker of several devices is one place,
     # whose code the compiler spreads over its devices.
@@ -130,9 +178,13 @@ def on_workers(
         mesh=mesh,
         in_specs=spec,
         out_specs=spec,
-        axis_names={WORKERS},
+        axis_names={axis_name},
         check_vma=False,
     )
+
+
+def _varying(x: jax.Array) -> frozenset[Hashable]:
+    return jax.typeof(x).manual_axis_type.varying
 
 
 def _is_mapped(axis_name: str) -> bool:

@@ -11,7 +11,6 @@ import pytest
 from olsgd_jax import (
     MLP,
     classification,
-    distribute,
     init_state,
     local_sgd,
     make_round,
@@ -19,7 +18,6 @@ from olsgd_jax import (
     on_workers,
     overlap_local_sgd,
     sync_sgd,
-    to_workers,
 )
 from olsgd_jax.drivers.forms import flat_form
 from olsgd_jax.drivers.platforms import platform_of
@@ -191,34 +189,6 @@ def test_a_streamed_round_sends_a_piece_with_every_step(name):
     assert_overlapped(compiled)
     (mean,) = overlap_report(compiled).collectives
     assert PARAMETER_BYTES <= mean.bytes < PARAMETER_BYTES + TAU * 4096
-
-
-@pytest.mark.parametrize("name", [H100, V6E])
-def test_a_train_step_of_the_callers_own_sends_a_piece_while_it_computes(name):
-    mesh = target(name)
-    tx = distribute(OPTIMIZER, OVERLAP, TAU, stream=True)
-
-    def train_step(params, opt_state, batch):
-        def loss(params):
-            return TASK.loss(params, {}, batch, jax.random.key(0))[0]
-
-        updates, opt_state = tx.update(jax.grad(loss)(params), opt_state, params)
-        return optax.apply_updates(params, updates), opt_state
-
-    def start():
-        params, _ = TASK.init(jax.random.key(0))
-        batch = jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), BATCHES)
-        return to_workers((params, tx.init(params), batch), 8)
-
-    run = jax.jit(
-        on_workers(train_step, mesh),
-        compiler_options=platform_of(mesh).compiler_options,
-    )
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        compiled = run.lower(*placed(jax.eval_shape(start), mesh)).compile()
-    assert_overlapped(compiled)
-    (mean,) = overlap_report(compiled).collectives
-    assert PARAMETER_BYTES / TAU <= mean.bytes < PARAMETER_BYTES / TAU + 4096
 
 
 @GPU

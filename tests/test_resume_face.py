@@ -34,13 +34,7 @@ class State(TrainState):
 def transformations():
     built = {name: build_one(name, M) for name in STRATEGIES}
     optimizer = optax.sgd(0.1, momentum=0.9)
-    whole = {name: distribute(optimizer, x, TAU) for name, x in built.items()}
-    streamed = {
-        f"{name}, streamed": distribute(optimizer, x, TAU, stream=True)
-        for name, x in built.items()
-        if x.mean_of == "start"
-    }
-    return {**whole, **streamed}
+    return {name: distribute(optimizer, x, TAU) for name, x in built.items()}
 
 
 def train_step(state, batch):

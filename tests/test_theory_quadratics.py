@@ -38,21 +38,23 @@ def run(sync_period, pullback, start, slopes, shifts, noise):
     tx = distribute(optax.sgd(rate), overlap_local_sgd(pullback), sync_period)
 
     def worker_step(models, slope, shift, noise):
-        x, opt_state = models
+        x, opt_state, begun = models
+        begun = jnp.where(opt_state.step == 0, x, begun)
         updates, opt_state = tx.update(slope * x - shift + noise, opt_state, x)
         # The paper's anchor of this round: the mean of the models that it began with.
-        anchor = worker_mean(opt_state.start)
+        anchor = worker_mean(begun)
         y = (1 - pullback) * worker_mean(x) + pullback * anchor
         own = slope * y - shift
         mean = worker_mean(own)
         skew = worker_mean(jnp.sum((own - mean) ** 2))
-        models = optax.apply_updates(x, updates), opt_state
+        models = optax.apply_updates(x, updates), opt_state, begun
         return models, (jnp.sum(mean**2), skew)
 
     on_workers = jax.vmap(worker_step, axis_name=WORKERS)
     on_seeds = jax.vmap(on_workers, in_axes=(0, None, None, 0))
     models = jax.tree.map(
-        lambda x: jnp.broadcast_to(x, (num_seeds, m, *x.shape)), (start, tx.init(start))
+        lambda x: jnp.broadcast_to(x, (num_seeds, m, *x.shape)),
+        (start, tx.init(start), start),
     )
     _, of_steps = jax.lax.scan(
         lambda models, noise: on_seeds(models, slopes, shifts, noise), models, noise

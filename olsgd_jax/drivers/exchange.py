@@ -56,10 +56,10 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
     return form
 
 
-def to_all_workers(piece: ArrayTree) -> ArrayTree:
+def to_all_workers(piece: ArrayTree, axis_name: str = WORKERS) -> ArrayTree:
     """Hands part j of a piece to worker j; the i-th that it gets is worker i's."""
     return jax.tree.map(
-        lambda x: lax.all_to_all(x, WORKERS, split_axis=0, concat_axis=0, tiled=True),
+        lambda x: lax.all_to_all(x, axis_name, split_axis=0, concat_axis=0, tiled=True),
         piece,
     )
 

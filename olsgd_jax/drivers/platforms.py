@@ -30,12 +30,16 @@ from olsgd_jax.mesh import FSDP, worker_devices
 from olsgd_jax.round import Form, tree_form
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import Driver
+from olsgd_jax.workers import WORKERS
 
 # GPUs before Hopper do not schedule for overlap unless asked to.
 SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}
 # A loop counts with the collectives inside of it, which the devices of a worker need at
 # every step: beside them and the mean there has to be room for more.
 MANY_COLLECTIVES = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4096}
+# Sums are joined up to this size. A fragment that is joined with a sum of the forward
+# pass, such as that of synchronous batch norm, would have to wait for it.
+FRAGMENTS_APART = {"xla_gpu_all_reduce_combine_threshold_bytes": 2**20}
 # One of the orders of instructions that the compiler for TPUs tries. By itself it takes
 # the one for which it expects to keep least at a time, but another one may keep less.
 ORDER = {"xla_memory_scheduler": "list"}
@@ -93,6 +97,38 @@ def platform_of(mesh: Mesh | None) -> Platform:
         gathered_gradient(mesh) if FSDP in mesh.shape else jax.value_and_grad,
         streamed=exchange_form(fragments_form(mesh), mesh),
     )
+
+
+def compiler_options(
+    mesh: Mesh | None, axis_name: str = WORKERS
+) -> dict[str, str | bool | int]:
+    """Gives the compiler options with which a step of `distribute` overlaps.
+
+    `overlap_jit` passes them by itself. If you call `jax.jit` yourself, pass them as
+    its `compiler_options`; `jax.pmap` takes none.
+
+    Args:
+      mesh: where the workers are; None for lanes of one device.
+      axis_name: the mesh axis along which the workers lie.
+
+    >>> from olsgd_jax import compiler_options, worker_mesh
+    >>> compiler_options(worker_mesh(1))  # a CPU overlaps nothing inside one program
+    {}
+    """
+    if mesh is None:
+        return {}
+    if axis_name not in mesh.shape:
+        raise ValueError(
+            f"mesh must have an axis {axis_name!r}, got {mesh}; name the axis along "
+            "which your workers lie with axis_name, or use worker_mesh(num_workers)"
+        )
+    match mesh.devices.flat[0].platform:
+        case "cpu":
+            return {}
+        case "tpu":
+            return {**EXCHANGE}
+        case _:
+            return {**SCHEDULE_FOR_OVERLAP, **MANY_COLLECTIVES, **FRAGMENTS_APART}
 
 
 def default_driver(mesh: Mesh | None, strategy: Strategy) -> Driver:

@@ -131,9 +131,6 @@ MISTAKES = {
         TX, own=SGD.init(PARAMS)
     ),
     "`tx.update` outside of `pmap`": lambda tmp: update(TX),
-    "`distribute(..., local_sgd(), stream=True)`": lambda tmp: distribute(
-        SGD, local_sgd(), 2, stream=True
-    ),
     '`model_of(state, strategy, "best")`': lambda tmp: model_of(
         state(), OVERLAP, "best"
     ),

@@ -1,0 +1,229 @@
+"""The optax face: a strategy and an optimizer as one gradient transformation.
+
+The caller owns the loop and calls `update` once per local step, inside `shard_map`,
+`pmap` or `vmap` over a named axis. Step k of a round of τ:
+
+    k = 0        the round's start x is what the caller's params are now
+    every k      returns u = optimizer(reduce_grads(g)), for the caller to add
+    k = τ − 1    returns mix(x, y, mean of x or y) − params instead, y = params + u
+
+This is the round's trajectory, step for step. The mean of a delayed strategy travels
+while the steps compute: every step k sends fragment k of x, which depends on no
+gradient of that step (see `drivers.fragments`). The mean of the ends y cannot; it is
+made in the last step, which waits for it.
+
+A worker carries, beyond params and the optimizer's state, what the strategy keeps, one
+model of fragments if the mean is delayed, and x if the mix uses it.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+from jaxtyping import Array, Bool, Int
+
+from olsgd_jax.checks import check_count
+from olsgd_jax.drivers.arrivals import last_needed
+from olsgd_jax.drivers.fragments import carry_fragment, cut_fragments, join_fragments
+from olsgd_jax.strategies.base import Strategy, check_num_workers
+from olsgd_jax.tree_checks import check_params
+from olsgd_jax.types import ArrayTree, Grads, OptState, Params, StrategyState
+from olsgd_jax.workers import WORKERS, common_value, varies, worker_mean
+
+GRADIENTS = "olsgd_jax gradients"
+"""Marks the gradients that `update` is given in a traced program."""
+
+
+class DistributedState(NamedTuple):
+    """What one worker carries from step to step."""
+
+    opt_state: OptState
+    strategy_state: StrategyState
+    start: Params  # x, as the round began; () where the mix does not use it
+    fragments: ArrayTree  # x in τ fragments, the first k averaged; () if not delayed
+    step: Int[Array, "*workers"]  # k in [0, τ), local steps of this round so far
+
+
+def distribute(
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    sync_period: int,
+    axis_name: Hashable = WORKERS,
+) -> optax.GradientTransformationExtraArgs:
+    """Makes one optax transformation of an optimizer and a strategy.
+
+    Use it in place of the optimizer, and hand it every worker's own gradients: it does
+    all averaging itself. Every worker needs its own params and optimizer state, as
+    `overlap_jit` and `pmap` give them (under `shard_map`, with
+    `PartitionSpec("workers")`).
+
+    Args:
+      optimizer: any optax optimizer.
+      strategy: how workers communicate.
+      sync_period: τ, local steps in a round.
+      axis_name: the mapped axis along which the workers lie, as named in the caller's
+        `pmap` or mesh.
+
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from olsgd_jax import distribute, local_sgd, to_workers
+    >>> tx = distribute(optax.sgd(0.5), local_sgd(), sync_period=2)
+    >>> def train_step(params, opt_state, target):
+    ...     updates, opt_state = tx.update(params - target, opt_state, params)
+    ...     return optax.apply_updates(params, updates), opt_state
+    >>> params, opt_state = to_workers((jnp.zeros(()), tx.init(jnp.zeros(()))), 2)
+    >>> for _ in range(2):
+    ...     params, opt_state = jax.vmap(train_step, axis_name="workers")(
+    ...         params, opt_state, jnp.array([4.0, 8.0])
+    ...     )
+    ...     print(params)
+    [2. 4.]
+    [4.5 4.5]
+    """
+    check_count("sync_period", sync_period)
+    inner = optax.with_extra_args_support(optimizer)
+    is_delayed = strategy.mean_of == "start"
+
+    def mean(tree: Params) -> Params:
+        return worker_mean(tree, axis_name)
+
+    def init(params: Params) -> DistributedState:
+        check_params(params)
+        strategy_state = strategy.init(params)
+        # Copied: a caller who donates params and state may not share their buffers.
+        keeps_start = _uses_start(strategy, params, strategy_state)
+        return DistributedState(
+            opt_state=inner.init(params),
+            strategy_state=strategy_state,
+            start=jax.tree.map(jnp.copy, params) if keeps_start else (),
+            fragments=cut_fragments(params, sync_period) if is_delayed else (),
+            step=jnp.zeros((), jnp.int32),
+        )
+
+    def update(
+        updates: Grads, state: OptState, params: Params | None = None, **extra
+    ) -> tuple[Grads, OptState]:
+        if params is None:
+            raise ValueError(
+                "params must be passed to update: tx.update(grads, state, params)"
+            )
+        if not isinstance(state, DistributedState):
+            raise TypeError(
+                "state must be made by this transformation's init, "
+                f"got {type(state).__name__}"
+            )
+        check_num_workers(strategy, _axis_size(axis_name))
+        _check_own(updates, params, axis_name)
+        updates = jax.tree.map(lambda g: checkpoint_name(g, GRADIENTS), updates)
+        grads, strategy_state = strategy.reduce_grads(
+            updates, state.strategy_state, mean
+        )
+        updates, opt_state = inner.update(grads, state.opt_state, params, **extra)
+        state = state._replace(opt_state=opt_state, strategy_state=strategy_state)
+        if strategy.mean_of == "nothing":
+            return updates, state
+
+        k = common_value(state.step, axis_name)
+        begun = state.start, state.fragments
+        keeps_start = bool(jax.tree.leaves(state.start))
+
+        def begin(_: tuple) -> tuple[Params, ArrayTree]:
+            return (
+                params if keeps_start else (),
+                cut_fragments(params, sync_period) if is_delayed else (),
+            )
+
+        start, fragments = lax.cond(k == 0, begin, lambda same: same, begun)
+        if is_delayed:
+            fragments, updates = carry_fragment(fragments, k, updates, axis_name)
+
+        def mix(
+            updates: Grads, state: StrategyState, fragments: ArrayTree
+        ) -> tuple[Grads, StrategyState, ArrayTree]:
+            end = optax.apply_updates(params, updates)
+            average = join_fragments(fragments, params) if is_delayed else mean(end)
+            old = start if keeps_start else end  # the mix makes no use of it then
+            mixed, state = strategy.mix(old, end, average, state)
+            return _difference(mixed, params, updates), state, fragments
+
+        # All workers count alike, so all of them take the branch with the mean.
+        updates, strategy_state, fragments = (_run_if if is_delayed else _branch_if)(
+            k == sync_period - 1, mix, updates, state.strategy_state, fragments
+        )
+        return updates, DistributedState(
+            opt_state, strategy_state, start, fragments, (k + 1) % sync_period
+        )
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _branch_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple:
+    return lax.cond(is_so, fn, lambda *same: same, *carry)
+
+
+def _run_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple:
+    """Does what `_branch_if` does, as a loop of one pass or none.
+
+    What a loop carries stays where it is in memory. Compilers for GPUs and TPUs give a
+    branch's results memory of their own: up to three models more.
+    """
+
+    def once(_: Int[Array, ""], carry: tuple) -> tuple:
+        # Or what does not change in the loop would be computed before it, every time.
+        return fn(*lax.optimization_barrier(carry))
+
+    return lax.fori_loop(0, is_so.astype(jnp.int32), once, carry)
+
+
+def _uses_start(
+    strategy: Strategy, params: Params, strategy_state: StrategyState
+) -> bool:
+    """Whether the mix needs the models that a round began with, by its program."""
+    if strategy.mean_of == "nothing":
+        return False
+    rest = (params, params, strategy_state)
+    traced = jax.make_jaxpr(lambda x, rest: strategy.mix(x, *rest))(params, rest)
+    num_arrays = len(jax.tree.leaves(params))
+    others = len(traced.in_avals) - num_arrays
+    return any(last_needed(traced.jaxpr, [1] * num_arrays + [0] * others))
+
+
+def _difference(mixed: Params, params: Params, updates: Grads) -> Grads:
+    """What the caller has to add, in the dtype of what it adds at other steps."""
+    return jax.tree.map(
+        lambda new, old, u: new.astype(u.dtype) - old.astype(u.dtype),
+        mixed,
+        params,
+        updates,
+    )
+
+
+def _axis_size(axis_name: Hashable) -> int:
+    try:
+        return lax.axis_size(axis_name)
+    except NameError as error:
+        raise ValueError(
+            "update must run under overlap_jit, pmap, shard_map or vmap over an axis "
+            f"{axis_name!r}; name the axis of your own mapping with axis_name"
+        ) from error
+
+
+def _check_own(grads: Grads, params: Params, axis_name: Hashable) -> None:
+    """Raises where shard_map's types show that workers share params or gradients."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not varies(leaf, axis_name):
+            raise ValueError(
+                "params must be each worker's own, got the same "
+                f"{jax.tree_util.keystr(path) or 'array'} for all of axis "
+                f"{axis_name!r}, over which shard_map would sum its gradients; give "
+                "params and optimizer state a worker axis with to_workers and "
+                f"PartitionSpec({axis_name!r}), or use overlap_jit"
+            )
+    if not any(varies(leaf, axis_name) for leaf in jax.tree.leaves(grads)):
+        raise ValueError(
+            "gradients must be each worker's own, got ones that are averaged over axis "
+            f"{axis_name!r} already; leave out the pmean or psum of the gradients"
+        )

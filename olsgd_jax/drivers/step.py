@@ -1,0 +1,151 @@
+"""overlap_jit: a train step with the optax face, mapped over workers and compiled."""
+
+import warnings
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from olsgd_jax.drivers.platforms import compiler_options
+from olsgd_jax.drivers.step_checks import check_step
+from olsgd_jax.placement import place, state_shardings
+from olsgd_jax.tree_checks import check_leading_axes
+from olsgd_jax.types import ArrayTree
+from olsgd_jax.workers import WORKERS, on_workers
+
+
+def overlap_jit(
+    train_step: Callable,
+    mesh: Mesh | None = None,
+    *,
+    axis_name: str = WORKERS,
+    donate_argnums: int | tuple[int, ...] = 0,
+) -> Callable:
+    """Compiles a train step of one worker for all workers, so that it overlaps.
+
+    It maps the step over the workers, compiles it with the options that the mesh's
+    devices need (see `compiler_options`), donates the state, and refuses a step that
+    would hang or average twice.
+
+    Args:
+      train_step: one worker's step, as in `(state, batch) -> (state, loss)`. Its
+        optimizer is made by `distribute` with the same `axis_name`.
+      mesh: where the workers are, as `worker_mesh` makes it, or a mesh of your own
+        with an axis `axis_name`; the devices along other axes belong to one worker.
+        None for workers that are vmap lanes of one device.
+      axis_name: the mesh axis along which the workers lie.
+      donate_argnums: the arguments that hold state: their memory is used again, so use
+        what the step returns instead. All others hold data, which the devices of a
+        worker share.
+
+    Returns:
+      A function of the same arguments with a leading worker axis on every array. Like
+      what `jax.jit` returns, it has `lower`, for `overlap_report` to read.
+
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from olsgd_jax import distribute, overlap_jit, overlap_local_sgd, to_workers
+    >>> tx = distribute(optax.sgd(0.5), overlap_local_sgd(pullback=0.5), sync_period=1)
+    >>> def train_step(state, target):
+    ...     params, opt_state = state
+    ...     updates, opt_state = tx.update(params - target, opt_state, params)
+    ...     return optax.apply_updates(params, updates), opt_state
+    >>> state = to_workers((jnp.zeros(()), tx.init(jnp.zeros(()))), num_workers=2)
+    >>> step = overlap_jit(train_step)
+    >>> for _ in range(2):
+    ...     state = step(state, jnp.array([4.0, 8.0]))
+    >>> state[0].tolist()
+    [2.0, 3.25]
+    """
+    mapped = on_workers(train_step, mesh, axis_name=axis_name)
+    state_args = {donate_argnums} if isinstance(donate_argnums, int) else donate_argnums
+
+    def checked_step(*args: ArrayTree) -> ArrayTree:
+        # While tracing: before compilation, and only then.
+        placed = [
+            place(x, _shardings(x, mesh, axis_name, i in state_args))
+            for i, x in enumerate(args)
+        ]
+        program, shapes = jax.make_jaxpr(mapped, return_shape=True)(*placed)
+        check_step(program.jaxpr, frozenset({axis_name}))
+        results = jaxpr_as_fun(program)(*jax.tree.leaves(placed))
+        results = jax.tree.unflatten(jax.tree.structure(shapes), results)
+        return place(results, _shardings(results, mesh, axis_name, is_state=True))
+
+    compiled = jax.jit(
+        checked_step,
+        donate_argnums=donate_argnums,
+        compiler_options=compiler_options(mesh, axis_name),
+    )
+    is_first = True
+
+    def step(*args: ArrayTree) -> ArrayTree:
+        nonlocal is_first
+        if is_first:
+            _check_arguments(args, mesh, axis_name)
+            is_first = False
+        return compiled(*args)
+
+    step.__dict__["lower"] = compiled.lower
+    return step
+
+
+def _shardings(
+    tree: ArrayTree, mesh: Mesh | None, axis_name: str, is_state: bool
+) -> ArrayTree:
+    """How state, or data that the devices of a worker share, lies on the mesh."""
+    if mesh is None:
+        return None
+    if is_state:
+        return state_shardings(tree, mesh, axis_name)
+    inner = tuple(name for name in mesh.shape if name != axis_name)
+    size = mesh.size // mesh.shape[axis_name]
+
+    def sharding(x: jax.Array) -> NamedSharding:
+        is_shared = size > 1 and jnp.ndim(x) > 1 and x.shape[1] % size == 0
+        return NamedSharding(
+            mesh, PartitionSpec(axis_name, *((inner,) if is_shared else ()))
+        )
+
+    return jax.tree.map(sharding, tree)
+
+
+def _check_arguments(args: tuple, mesh: Mesh | None, axis_name: str) -> None:
+    leaves = jax.tree.leaves(args)
+    num_workers = np.shape(leaves[0])[0] if leaves and np.ndim(leaves[0]) else 0
+    slots = 1 if mesh is None else mesh.shape[axis_name]
+    if not num_workers or num_workers % slots:
+        raise ValueError(
+            "arguments must have a leading worker axis, a multiple of the mesh axis "
+            f"{axis_name!r} ({slots}), got shape "
+            f"{np.shape(leaves[0]) if leaves else ()}; give state one with to_workers, "
+            "and shape data (worker, batch, ...)"
+        )
+    for number, tree in enumerate(args):
+        if jax.tree.leaves(tree):
+            name = f"argument {number}"
+            check_leading_axes(name, tree, {"num_workers": num_workers})
+    for path, leaf in jax.tree_util.tree_leaves_with_path(args):
+        if num_workers > 1 and _is_key(leaf) and _is_same_for_all(leaf):
+            warnings.warn(
+                f"all workers have the same random key in argument {path[0].idx}"
+                f"{jax.tree_util.keystr(path[1:])}, so they draw the same dropout "
+                "masks; give each its own with jax.random.split(key, num_workers)",
+                stacklevel=3,
+            )
+
+
+def _is_key(x: ArrayTree) -> bool:
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _is_same_for_all(keys: jax.Array) -> bool:
+    """Whether all keys of this process are equal; others hold keys of their own."""
+    data = [
+        np.asarray(jax.random.key_data(x.data)).reshape(x.data.shape[0], -1)
+        for x in keys.addressable_shards
+    ]
+    rows = np.concatenate(data)
+    return len(rows) > 1 and bool((rows == rows[0]).all())

@@ -1,0 +1,123 @@
+"""What a traced train step shows to be wrong, before it is compiled.
+
+Every value of the program either varies between workers, as far as can be seen, or is
+the same on all of them. Floating-point inputs vary; counters and keys do not decide
+anything here; a collective over the workers makes its result the same on all of them;
+everything else varies if an input of it does. Then
+
+    a branch that holds a collective must not depend on a value that varies: workers
+    that take different branches would wait for each other for ever;
+
+    gradients that are handed to `distribute` must vary: otherwise somebody has
+    averaged them already.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import jax.numpy as jnp
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
+
+from olsgd_jax.distribute import GRADIENTS
+
+_SAME = {"psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant"}
+_COLLECTIVES = _SAME | {"all_to_all", "ppermute", "reduce_scatter", "psum_scatter"}
+
+
+def check_step(program: Jaxpr, axis_names: frozenset[Hashable]) -> None:
+    """Raises if a traced step would hang, or averages gradients twice.
+
+    Args:
+      program: a step mapped over the workers.
+      axis_names: the mapped axes along which the workers lie.
+    """
+    given: list[bool] = []  # whether each gradient that distribute is given varies
+    varies = [jnp.issubdtype(x.aval.dtype, jnp.floating) for x in program.invars]
+    _follow(program, varies, axis_names, given)
+    if given and not any(given):
+        raise ValueError(
+            "gradients must be each worker's own, got ones that are averaged over the "
+            "workers already; leave out the pmean or psum of the gradients"
+        )
+
+
+def _follow(
+    program: Jaxpr,
+    varies: Sequence[bool],
+    axis_names: frozenset[Hashable],
+    given: list[bool],
+) -> list[bool]:
+    """Says which results of a program vary, given which of its inputs do."""
+    known = dict(zip(program.invars, varies, strict=True))
+
+    def of(x: Literal | Var) -> bool:
+        return not isinstance(x, Literal) and known.get(x, False)
+
+    for eqn in program.eqns:
+        inputs = [of(x) for x in eqn.invars]
+        results = _results(eqn, inputs, axis_names, given)
+        known |= dict(zip(eqn.outvars, results, strict=True))
+    return [of(x) for x in program.outvars]
+
+
+def _results(
+    eqn: JaxprEqn,
+    inputs: list[bool],
+    axis_names: frozenset[Hashable],
+    given: list[bool],
+) -> list[bool]:
+    everything = [any(inputs)] * len(eqn.outvars)
+    if eqn.primitive.name in _SAME and _axes(eqn) >= axis_names:
+        return [False] * len(eqn.outvars)
+    if eqn.primitive.name == "name" and eqn.params["name"] == GRADIENTS:
+        given += inputs
+    inner = _programs(eqn)
+    if eqn.primitive.name == "cond":
+        chooses, *operands = inputs
+        if chooses and any(_communicates(x, axis_names) for x in inner):
+            raise ValueError(
+                "workers must agree on every branch that communicates, but this step "
+                "chooses one by values that differ between them, and would hang where "
+                "they choose differently; put a wrapper such as optax.apply_if_finite "
+                "inside: distribute(apply_if_finite(optimizer, ...), ...)"
+            )
+        branches = [_follow(x, operands, axis_names, given) for x in inner]
+        return [chooses or any(results) for results in zip(*branches, strict=True)]
+    if eqn.primitive.name == "scan":
+        [body] = inner
+        num_consts, num_carry = eqn.params["num_consts"], eqn.params["num_carry"]
+        consts, carry = inputs[:num_consts], inputs[num_consts:][:num_carry]
+        others = inputs[num_consts + num_carry :]
+        while True:  # what varies after a pass varies in the next
+            results = _follow(body, [*consts, *carry, *others], axis_names, given)
+            after = [x or y for x, y in zip(carry, results[:num_carry], strict=True)]
+            if after == carry:
+                return results
+            carry = after
+    if len(inner) == 1 and len(inner[0].invars) == len(inputs):
+        results = _follow(inner[0], inputs, axis_names, given)
+        if len(results) == len(eqn.outvars):
+            return results
+    return everything
+
+
+def _communicates(program: Jaxpr, axis_names: frozenset[Hashable]) -> bool:
+    return any(
+        (eqn.primitive.name in _COLLECTIVES and _axes(eqn) & axis_names)
+        or any(_communicates(x, axis_names) for x in _programs(eqn))
+        for eqn in program.eqns
+    )
+
+
+def _axes(eqn: JaxprEqn) -> frozenset[Hashable]:
+    axes = eqn.params.get("axes", eqn.params.get("axis_name", ()))
+    return frozenset(axes if isinstance(axes, tuple) else (axes,))
+
+
+def _programs(eqn: JaxprEqn) -> list[Jaxpr]:
+    found = []
+    for value in eqn.params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            item = getattr(item, "jaxpr", item)  # a closed one holds one
+            if isinstance(item, Jaxpr):
+                found.append(item)
+    return found
