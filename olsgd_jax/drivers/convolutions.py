@@ -38,12 +38,13 @@ def channels_last_gradient(loss: Callable, has_aux: bool = False) -> Callable:
 
 def _rewrite(part):
     """Rewrites the programs in a parameter of an equation; leaves all else alone."""
+    # Since JAX 0.12 the two names mean one class, whose `jaxpr` is the object itself.
     match part:
-        case ClosedJaxpr():
-            return part.replace(jaxpr=_rewrite(part.jaxpr))
         case Jaxpr():
             equations = [new for old in part.eqns for new in _equations(old)]
             return part.replace(eqns=equations)
+        case ClosedJaxpr():
+            return part.replace(jaxpr=_rewrite(part.jaxpr))
         case (ClosedJaxpr(), *_):  # the branches of a condition
             return tuple(map(_rewrite, part))
         case _:
