@@ -62,6 +62,14 @@ PAIRS = {
     ),
 }
 
+# A sparse core's call since libtpu 0.0.50: prepared first, given what to send later.
+PREPARED, GIVEN, CALL_DONE = (
+    "%go = ((), (), (s32[1]{0})) call-start(), "
+    'async_execution_thread="sparsecore", to_apply=%called',
+    "%given = ((f32[100]{0}), f32[100]{0}) call-update(%go, %v)",
+    "%end = f32[100]{0} call-done(%given)",
+)
+
 
 def program(*lines, computations=""):
     """A program that runs the lines in this order."""

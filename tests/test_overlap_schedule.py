@@ -4,7 +4,15 @@ import pytest
 
 from olsgd_jax.overlap import overlap_report, read_schedule
 from olsgd_jax.overlap.shapes import shape_bytes
-from tests.programs import LOOP, PAIRS, STEP_FLOPS, program
+from tests.programs import (
+    CALL_DONE,
+    GIVEN,
+    LOOP,
+    PAIRS,
+    PREPARED,
+    STEP_FLOPS,
+    program,
+)
 
 NOT_COMPUTING = "%copy = f32[100]{0} copy(%v)"
 
@@ -96,6 +104,25 @@ def test_each_start_has_its_own_done():
     other = start.replace("%go", "%go.2"), done.replace("%go", "%go.2")
     first, second = collectives(start, other[0], done, LOOP, other[1])
     assert (first.exposed, second.exposed) == (True, False)
+
+
+def test_a_call_that_is_prepared_begins_where_it_is_given_what_to_send():
+    (free,) = collectives(PREPARED, GIVEN, LOOP, CALL_DONE)
+    assert (free.kind, free.bytes) == ("call-start all-reduce", 400)
+    assert (free.flops_between, free.exposed, free.blocked) == (
+        4 * STEP_FLOPS,
+        False,
+        False,
+    )
+    (late,) = collectives(PREPARED, LOOP, GIVEN, CALL_DONE)
+    assert (late.flops_between, late.exposed, late.blocked) == (0, True, False)
+
+
+def test_a_call_that_is_prepared_is_blocked_by_what_it_is_given():
+    loop_result = "%late = f32[100]{0} get-tuple-element(%steps), index=1"
+    given = GIVEN.replace("%v", "%late")
+    (found,) = collectives(PREPARED, LOOP, loop_result, given, CALL_DONE)
+    assert (found.exposed, found.blocked) == (True, True)
 
 
 def test_only_what_needs_nothing_computed_can_be_helped():

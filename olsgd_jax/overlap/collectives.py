@@ -110,6 +110,8 @@ def _find(
                 bytes=times * size,
                 where=f"{name}/{start.name}",
                 between=add_work([work_between(schedule, span, held)] * times),
-                blocked=is_blocked(schedule, computation[: place + 1]),
+                blocked=is_blocked(
+                    schedule, computation[: computation.index(span[0]) + 1]
+                ),
                 inside=is_inside(held, worker_devices),
             )

@@ -4,7 +4,10 @@ A collective that may overlap is printed in one of three ways:
 
     all-reduce-start ... all-reduce-done     GPU; collective-permute also on TPU
     call-start ... call-done                 TPU, on a sparse core (or async-start): the
-                                             computation that it calls holds it
+                                             computation that it calls holds it. If
+                                             the start has no operands, it prepares the
+                                             sparse core; the call-update that has them
+                                             sends
     fusion ... fusion                        TPU v5e: see `carried`
 
 A plain `all-reduce` stops the device until it has ended.
@@ -37,8 +40,12 @@ def started(schedule: Schedule, instruction: Instruction) -> Instruction | None:
 def until_done(
     schedule: Schedule, instructions: tuple[Instruction, ...], held: Instruction
 ) -> tuple[Instruction, ...]:
-    """Cuts after the done of the first instruction; at once if there is none."""
-    start = instructions[0]
+    """Cuts from where all that is sent is handed over to the done of the first.
+
+    That is the first instruction itself, or the last of its updates that has operands
+    of its own. If there is no done, the first instruction is all there is.
+    """
+    start, sent = instructions[0], 0
     names = {start.name}  # of the start and of its updates
     for place, instruction in enumerate(instructions):
         if start.opcode == "fusion" and instruction.opcode == "fusion":
@@ -51,9 +58,10 @@ def until_done(
                 return instructions[: place + 1]
         elif names & set(instruction.operands):
             if instruction.opcode.endswith("-update"):
+                sent = place if set(instruction.operands) - names else sent
                 names.add(instruction.name)
             if instruction.opcode.endswith("-done"):
-                return instructions[: place + 1]
+                return instructions[sent : place + 1]
     return (start,)
 
 
