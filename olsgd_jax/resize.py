@@ -32,7 +32,7 @@ from olsgd_jax.build import Parts
 from olsgd_jax.config import Config
 from olsgd_jax.local import WorkerState
 from olsgd_jax.model_state import averaged_part, mix_model_state
-from olsgd_jax.placement import state_shardings
+from olsgd_jax.placement import place, state_shardings
 from olsgd_jax.regroup import regrouped
 from olsgd_jax.restart import start_workers
 from olsgd_jax.strategies.base import Strategy
@@ -100,7 +100,12 @@ def _grown(
     fresh = fresh._replace(strategy_state=shared._replace(**own) if own else shared)
     if "opt_state" in strategy.common:
         fresh = fresh._replace(opt_state=copy_first(state.opt_state))
-    return jax.tree.map(lambda old, new: jnp.concatenate([old, new[m:]]), state, fresh)
+    joined = jax.tree.map(
+        lambda old, new: jnp.concatenate([old, new[m:]]), state, fresh
+    )
+    # XLA of JAX 0.12 aborts if it has to move arrays straight from groups of devices
+    # that hold the same workers to the new mesh; it does so in two steps from here.
+    return place(joined, state_shardings(joined, mesh))
 
 
 def _averaged(model_state: ModelState, mesh: Mesh | None) -> ModelState:
