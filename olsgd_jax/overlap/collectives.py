@@ -103,6 +103,7 @@ def _find(
                 yield from _find(schedule, called, times * trips, worker_devices)
         elif held := started(schedule, start):
             span = until_done(schedule, computation[place:], held)
+            first = next(i for i, x in enumerate(computation) if x is span[0])
             result = span[-1] if len(span) > 1 else held
             size = max(sum(map(shape_bytes, held.inputs)), result.bytes)
             yield _Found(
@@ -110,8 +111,6 @@ def _find(
                 bytes=times * size,
                 where=f"{name}/{start.name}",
                 between=add_work([work_between(schedule, span, held)] * times),
-                blocked=is_blocked(
-                    schedule, computation[: computation.index(span[0]) + 1]
-                ),
+                blocked=is_blocked(schedule, computation[: first + 1]),
                 inside=is_inside(held, worker_devices),
             )
