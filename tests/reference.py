@@ -84,8 +84,13 @@ def slowmo(problem, tau, beta, s, rate=lambda k: 1.0):
     for k in range(problem.num_steps):
         X = problem.local_step(X, k)
         if (k + 1) % tau == 0:
-            v = beta * v + (x - X.mean(axis=0)) / rate(k)
-            x = x - s * rate(k) * v
+            progress = x - X.mean(axis=0)
+            if rate(k) == 0:  # the limit of s rate(k) v
+                v = beta * v
+                x = x - s * progress
+            else:
+                v = beta * v + progress / rate(k)
+                x = x - s * rate(k) * v
             X = np.tile(x, (problem.num_workers, 1))
         yield X, None
 
@@ -116,8 +121,12 @@ def overlap_local_sgd(problem, tau, alpha, beta, rate=lambda k: 1.0):
         X = problem.local_step(X, k)
         if (k + 1) % tau == 0:
             X, pulled_to = X - alpha * (X - z), z
-            v = beta * v + (X.mean(axis=0) - z) / rate(k)
-            z = z + rate(k) * v
+            if rate(k) == 0:  # the limit of rate(k) v
+                v = beta * v
+                z = X.mean(axis=0)
+            else:
+                v = beta * v + (X.mean(axis=0) - z) / rate(k)
+                z = z + rate(k) * v
         yield X, pulled_to
 
 

@@ -18,6 +18,16 @@ Mixing leaves the virtual model where it is, so that gradients alone move it:
 
 with z and v already moved by meanᵢ xᵢ. At β = 0 it is the y of the paper's theorem.
 
+The authors' code keeps v divided by the learning rate γ; `learning_rate` asks for it:
+
+    v  ← β v + (meanᵢ xᵢ − z) / γ,  z ← z + γ v        and c γ v in place of c v in y
+
+γ is the rate of the step that made the xᵢ, the last of the round before. Where it is 0,
+
+    v  ← β v,  z ← meanᵢ xᵢ                            and y = meanᵢ xᵢ
+
+which is the limit of z + γ v as γ goes to 0 (see `velocity`).
+
 Left open by the paper: a mix does not touch the local optimizer's own momentum.
 
 Where only the workers in P are present in a round,
@@ -46,6 +56,7 @@ from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.strategies.velocity import (
     StepCount,
     accelerate,
+    as_move,
     check_schedule,
     count_from_zero,
     count_step,
@@ -77,7 +88,8 @@ def overlap_local_sgd(
       anchor_momentum: β in [0, 1). 0 is the vanilla variant; the paper's is 0.7.
       learning_rate: the optimizer's schedule, to keep the velocity divided by the
         learning rate as the authors' published code does; by default it is kept as
-        the paper writes it. The two differ only while the rate changes.
+        the paper writes it. The two differ only while the rate changes. It may be 0,
+        as at the start of a warm-up.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import overlap_local_sgd
@@ -98,25 +110,29 @@ def overlap_local_sgd(
         steps = [count_from_zero(learning_rate) for _ in range(2)]
         return OverlapState(anchor, velocity, *steps)
 
-    def move_anchor(mean: Params, state: OverlapState) -> tuple[Params, Params, Params]:
-        gap = optax.tree.sub(mean, state.anchor)
+    def rate_of(state: OverlapState) -> jax.Array | None:
         # The mean is of models as old as the round, and so is the rate it goes with.
-        rate = rate_at(learning_rate, state.start_step)
+        return rate_at(learning_rate, state.start_step)
+
+    def move_anchor(mean: Params, state: OverlapState) -> tuple[Params, Params]:
+        gap = optax.tree.sub(mean, state.anchor)
+        rate = rate_of(state)
         velocity, move = accelerate(state.velocity, gap, anchor_momentum, rate)
-        return optax.tree.add(state.anchor, move), velocity, move
+        return optax.tree.add(state.anchor, move), velocity
 
     def mix(start: Params, end: Params, mean: Params, state: OverlapState):
         del start
-        anchor, velocity, _ = move_anchor(mean, state)
+        anchor, velocity = move_anchor(mean, state)
         state = OverlapState(anchor, velocity, state.num_steps, state.num_steps)
         return pull(end, anchor, pullback), state
 
     def virtual(mean: Params, state: OverlapState) -> Params:
-        anchor, _, move = move_anchor(mean, state)
+        anchor, velocity = move_anchor(mean, state)
         scale = 1 - pullback * anchor_momentum
         towards_anchor = pull(mean, anchor, pullback * (1 - anchor_momentum) / scale)
+        to_come = as_move(velocity, rate_of(state))
         return optax.tree.add_scale(
-            towards_anchor, pullback * anchor_momentum / scale, move
+            towards_anchor, pullback * anchor_momentum / scale, to_come
         )
 
     return Strategy(

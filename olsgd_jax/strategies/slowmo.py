@@ -8,11 +8,17 @@ The paper keeps v divided by the learning rate γ:
     v  ← β v + (x − meanᵢ yᵢ) / γ
     xᵢ ← x − s γ v
 
-which is the same at a constant rate, and what `learning_rate` asks for. Of the
+which is the same at a constant rate, and what `learning_rate` asks for. γ is the rate
+of the round's last step; where it is 0,
+
+    v  ← β v,  xᵢ ← x − s (x − meanᵢ yᵢ)
+
+which is the limit of x − s γ v as γ goes to 0 (see `velocity`). Of the
 paper's three ways with the local optimizer's own momentum between rounds (keep it,
 reset it, average it) this is the first.
 
-Gradients alone move the virtual model y = x − s β / (1 − β) v.
+Gradients alone move the virtual model y = x − s β / (1 − β) v, with γ v in place of v
+where v is divided by γ; at γ = 0 it is x.
 
 Where only the workers in P are present in a round,
 
@@ -35,11 +41,11 @@ from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.strategies.velocity import (
     StepCount,
     accelerate,
+    as_move,
     check_schedule,
     count_from_zero,
     count_step,
     rate_at,
-    scale_by_rate,
 )
 from olsgd_jax.types import Params
 
@@ -63,6 +69,7 @@ def slowmo(
       step_size: s, above 0.
       learning_rate: the optimizer's schedule, to keep the velocity divided by the
         learning rate as the paper does; the two differ only while the rate changes.
+        It may be 0, as at the start of a warm-up.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import slowmo
@@ -92,7 +99,7 @@ def slowmo(
 
     def virtual(mean: Params, state: SlowMoState) -> Params:
         rate = rate_at(learning_rate, state.num_steps)
-        move = state.velocity if rate is None else scale_by_rate(rate, state.velocity)
+        move = as_move(state.velocity, rate)
         return optax.tree.add_scale(mean, -step_size * momentum / (1 - momentum), move)
 
     return Strategy(

@@ -11,6 +11,13 @@ Local-SGD and in the SlowMo paper,
 
 Both are the same at a constant rate. When a schedule cuts the rate, the second form
 cuts what is left of earlier rounds as well.
+
+At γ = 0, where a warm-up starts or a decay ends, the second form is defined by its
+limit: γ v = γ β v + move tends to the move alone, and v gets no new part,
+
+    v ← β v               then moves by the move itself
+
+A rate counts as 0 where 1 / γ overflows the dtype of the array.
 """
 
 from typing import TypeAlias
@@ -44,18 +51,42 @@ def accelerate(
     >>> v, move = accelerate(jnp.array(1.0), jnp.array(4.0), momentum=0.5, rate=rate)
     >>> v.item(), move.item()
     (2.5, 5.0)
+    >>> zero = jnp.array(0.0)
+    >>> v, move = accelerate(jnp.array(1.0), jnp.array(4.0), momentum=0.5, rate=zero)
+    >>> v.item(), move.item()
+    (0.5, 4.0)
     """
     if rate is None:
         velocity = optax.tree.add_scale(move, momentum, velocity)
         return velocity, velocity
-    per_rate = scale_by_rate(1 / rate, move)
-    velocity = optax.tree.add_scale(per_rate, momentum, velocity)
-    return velocity, scale_by_rate(rate, velocity)
+
+    def per_rate(move: jax.Array) -> jax.Array:
+        inverse = jnp.asarray(1 / rate, move.dtype)
+        return jnp.where(_is_zero(rate, move), 0, inverse) * move
+
+    def with_momentum(move: jax.Array, velocity: jax.Array) -> jax.Array:
+        # Chosen before the product, so that a rate above 0 gives the bits of γ v.
+        is_zero = _is_zero(rate, move)
+        scale = jnp.where(is_zero, 1, jnp.asarray(rate, move.dtype))
+        return scale * jnp.where(is_zero, move, velocity)
+
+    new = jax.tree.map(per_rate, move)
+    velocity = optax.tree.add_scale(new, momentum, velocity)
+    return velocity, jax.tree.map(with_momentum, move, velocity)
+
+
+def as_move(velocity: Params, rate: jax.Array | None) -> Params:
+    """Gives γ v, the move that a velocity stands for; 0 where the rate is."""
+    return velocity if rate is None else scale_by_rate(rate, velocity)
 
 
 def scale_by_rate(rate: jax.Array, tree: Params) -> Params:
     """Multiplies a tree by a rate, in the dtype of each of its arrays."""
     return jax.tree.map(lambda x: jnp.asarray(rate, jnp.result_type(x)) * x, tree)
+
+
+def _is_zero(rate: jax.Array, like: jax.Array) -> jax.Array:
+    return jnp.isinf(jnp.asarray(1 / rate, like.dtype))
 
 
 StepCount: TypeAlias = Int[Array, ""] | tuple[()]
