@@ -96,3 +96,41 @@ def test_on_a_cpu_a_program_is_told_to_become_two():
     assert (found.kind, found.bytes, found.exposed) == ("all-reduce", 40, True)
     with pytest.raises(AssertionError, match=r"\n  on a CPU .* thread \(driver host\)"):
         assert_overlapped(compiled)
+
+
+# As batch norm with axis_name: between one convolution, here a loop, and the next.
+AMID = "\n".join(
+    [
+        LOOP,
+        "%stats = f32[2]{0} get-tuple-element(%steps), index=1",
+        "%sums = f32[2]{0} all-reduce(%stats), channel_id=3, to_apply=%add" + GPU,
+        "%scaled = (s32[], f32[8,32]{1,0}, f32[32,16]{1,0}) tuple(%sums)",
+        LOOP.replace("%steps", "%more").replace("%state", "%scaled"),
+    ]
+)
+
+
+def test_collectives_of_the_forward_pass_are_named_as_the_cause():
+    with pytest.raises(
+        AssertionError, match="waits for 1 of them, of 8 bytes"
+    ) as error:
+        assert_overlapped(program(EXPOSED, AMID))
+    said = str(error.value)
+    assert "(main/sums)" in said
+    assert "batch norm with axis_name" in said
+    assert 'model_state_policy="averaged"' in said
+    assert "xla_gpu_experimental_parallel_collective_overlap_limit" in said
+
+
+def test_a_collective_that_nothing_waits_for_is_not_of_the_forward_pass():
+    last = AMID.partition("%scaled")[0]
+    (sums,) = overlap_report(program(last)).collectives
+    assert (sums.blocked, sums.needed, sums.is_amid) == (True, False, False)
+    with pytest.raises(AssertionError, match="no option can help"):
+        assert_overlapped(program(last))
+
+
+def test_a_collective_of_the_programs_inputs_is_not_of_the_forward_pass():
+    first = AMID.partition("%steps = ")[0] + AMID.partition("index=1\n")[2]
+    (sums,) = overlap_report(program(first.replace("%stats", "%v"))).collectives
+    assert (sums.blocked, sums.needed, sums.is_amid) == (False, True, False)

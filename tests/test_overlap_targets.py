@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -19,7 +20,7 @@ from olsgd_jax import (
     overlap_local_sgd,
     sync_sgd,
 )
-from olsgd_jax.drivers.forms import flat_form
+from olsgd_jax.drivers.forms import flat_form, fragments_form
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.overlap import TARGETS, assert_overlapped, overlap_report, target
 from olsgd_jax.overlap.measure import Setting, measure
@@ -223,6 +224,72 @@ def test_a_single_step_leaves_it_exposed_and_that_is_said():
     compiled = library_round("v6e", OVERLAP, tau=1, data=4)
     with pytest.raises(AssertionError, match="make sync_period 2 or more"):
         assert_overlapped(compiled, worker_devices=4)
+
+
+class Normalized(nn.Module):
+    """Two layers with batch norm; statistics of all workers where an axis is named."""
+
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(self, x, train):
+        for width in (WIDTH, CLASSES):
+            x = nn.Dense(width)(x)
+            norm = nn.BatchNorm(not train, axis_name=self.axis_name if train else None)
+            x = norm(x)
+        return x
+
+
+def normalized_round(name, axis_name, form, options):
+    """A round of a network with batch norm, synchronous where an axis is named."""
+    mesh = target(name)
+    inputs = jax.ShapeDtypeStruct((1, FEATURES), jnp.float32)
+    task = classification(Normalized(axis_name), inputs)
+    worker_round = make_worker_round(task.loss, OPTIMIZER, OVERLAP, form=form(mesh))
+    run = jax.jit(on_workers(worker_round, mesh), compiler_options=options)
+
+    def start():
+        params, model_state = task.init(jax.random.key(0))
+        return init_state(
+            params, OPTIMIZER, OVERLAP, num_workers=8, model_state=model_state
+        )
+
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        return run.lower(placed(jax.eval_shape(start), mesh), BATCHES).compile()
+
+
+# Each as an option of its own, and the advice has to name it.
+APART = {
+    "xla_gpu_enable_latency_hiding_scheduler": True,
+    "xla_gpu_all_reduce_combine_threshold_bytes": 0,
+    "xla_gpu_experimental_parallel_collective_overlap_limit": 4096,
+}
+
+
+@GPU
+@pytest.mark.parametrize("form", [flat_form, fragments_form])
+def test_batch_norm_of_all_workers_exposes_the_mean_and_is_named(form):
+    scheduler = {"xla_gpu_enable_latency_hiding_scheduler": True}
+    assert_overlapped(normalized_round("h100", None, form, scheduler))
+    compiled = normalized_round("h100", "workers", form, scheduler)
+    assert overlap_report(compiled).overlapped_fraction < 0.02
+    with pytest.raises(AssertionError, match="batch norm with axis_name") as error:
+        assert_overlapped(compiled)
+    assert all(option in str(error.value) for option in APART)
+
+
+@GPU
+@pytest.mark.parametrize("name", ["a100", "h100", "b200"])
+@pytest.mark.parametrize("form", [flat_form, fragments_form])
+def test_the_mean_overlaps_beside_it_if_kept_apart(form, name):
+    report = overlap_report(normalized_round(name, "workers", form, APART))
+    mean = max(report.collectives, key=lambda x: x.bytes)
+    assert mean.bytes >= PARAMETER_BYTES
+    assert not mean.exposed
+    # What is left is of batch norm, for which the next layer has to wait.
+    others = [x for x in report.collectives if x is not mean]
+    assert others
+    assert all(x.is_amid for x in others if x.exposed)
 
 
 @pytest.mark.parametrize("name", [H100, V5E, V6E])

@@ -36,6 +36,29 @@ _CPU = (
     "own from a second thread (driver host)"
 )
 
+# Small collectives of the computation itself, each on its own and not with the mean.
+_APART_GPU = {
+    "xla_gpu_all_reduce_combine_threshold_bytes": 0,
+    **MANY_COLLECTIVES,
+    **SCHEDULE_FOR_OVERLAP,
+}
+_APART_TPU = {
+    **SPARSE_CORES,
+    "xla_jf_crs_combiner_threshold_in_bytes": 0,
+    "xla_tpu_sparse_core_all_reduce_offload_min_size_in_bytes": 2**16,
+}
+_AMID = (
+    "the forward or backward pass itself waits for {count} of them, of {size:,} bytes "
+    "({where}), most often batch norm with axis_name, and holds up the mean; leave "
+    "axis_name out: batch statistics then stay with their worker, or make_round's "
+    'model_state_policy="averaged" averages them with the models; or '
+)
+_AMID_GPU = f"keep the mean apart from them with compiler_options={_APART_GPU}"
+_AMID_TPU = (
+    "average with make_round, which on v5e exchanges the mean; on other TPUs compile "
+    f"a step of your own with compiler_options={_APART_TPU}"
+)
+
 
 def advice(
     device: str, collectives: tuple[Collective, ...], worker_devices: int = 1
@@ -54,6 +77,8 @@ def advice(
     it sends what the computation before it gives, so no option can help; ...
     """
     exposed = [x for x in collectives if x.exposed]
+    if any(x.is_amid for x in exposed):
+        return _amid([x for x in exposed if x.is_amid], device)
     if all(x.blocked for x in exposed):
         return _BLOCKED
     device = device.lower()
@@ -71,3 +96,19 @@ def advice(
         return f"{_TPU}; {_BARRIER}"
     tpus = f"TPU v5e: {_V5E}; other TPUs: {_TPU}; {_BARRIER}"
     return tpus if device == "tpu" else f"GPU: {_GPU}; CPU: {_CPU}; {tpus}"
+
+
+def _amid(collectives: list[Collective], device: str) -> str:
+    """Says what to do about collectives that the computation needs."""
+    cause = _AMID.format(
+        count=len(collectives),
+        size=sum(x.bytes for x in collectives),
+        where=collectives[0].where,
+    )
+    if device.startswith("tpu"):
+        return cause + _AMID_TPU
+    if device.startswith("cpu"):
+        return cause + _CPU
+    return cause + (
+        _AMID_GPU if device.startswith("gpu") else f"{_AMID_GPU}; {_AMID_TPU}"
+    )

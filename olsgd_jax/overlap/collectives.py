@@ -6,7 +6,13 @@ from typing import NamedTuple
 from olsgd_jax.overlap.groups import is_inside
 from olsgd_jax.overlap.schedule import Schedule
 from olsgd_jax.overlap.shapes import shape_bytes
-from olsgd_jax.overlap.spans import is_blocked, started, until_done, work_between
+from olsgd_jax.overlap.spans import (
+    is_blocked,
+    is_needed,
+    started,
+    until_done,
+    work_between,
+)
 from olsgd_jax.overlap.work import Work, add_work, trip_count, work_of
 
 
@@ -28,6 +34,12 @@ class Collective(NamedTuple):
     exposed: bool  # nothing, or next to nothing, that computes lies between
     blocked: bool = False  # what it sends was computed in the same pass of the program
     inside: bool = False  # joins the devices of one worker, not workers
+    needed: bool = False  # computation in the same pass needs what it gives
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether it is a part of the computation, as in synchronous batch norm."""
+        return self.blocked and self.needed
 
 
 class _Found(NamedTuple):
@@ -37,6 +49,7 @@ class _Found(NamedTuple):
     between: Work
     blocked: bool
     inside: bool
+    needed: bool
 
 
 def find_collectives(
@@ -67,6 +80,7 @@ def find_collectives(
             exposed=not _hides(found.between, all_work, share(found)),
             blocked=found.blocked,
             inside=found.inside,
+            needed=found.needed,
         )
         for found in all_found
     )
@@ -113,4 +127,5 @@ def _find(
                 between=add_work([work_between(schedule, span, held)] * times),
                 blocked=is_blocked(schedule, computation[: first + 1]),
                 inside=is_inside(held, worker_devices),
+                needed=is_needed(schedule, computation[place:], span),
             )

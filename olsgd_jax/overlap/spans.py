@@ -87,3 +87,18 @@ def is_blocked(schedule: Schedule, instructions: tuple[Instruction, ...]) -> boo
                 return True
             needed |= set(instruction.operands)
     return False
+
+
+def is_needed(
+    schedule: Schedule,
+    instructions: tuple[Instruction, ...],
+    span: tuple[Instruction, ...],
+) -> bool:
+    """Whether anything that computes, behind a span at the start, needs its result."""
+    names = {span[-1].name}
+    for instruction in instructions[len(span) :]:
+        if names & set(instruction.operands):
+            if any(work_of(schedule, [instruction])):
+                return True
+            names.add(instruction.name)
+    return False
