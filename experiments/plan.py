@@ -55,6 +55,27 @@ def facts(planned: Plan) -> str:
     )
 
 
+def streaming(planned: Plan) -> str:
+    """Says what to do where a step is too short for its fragment; else nothing."""
+    [streamed] = [x for x in planned.expected if x.stream]
+    [whole] = [
+        x for x in planned.expected if x[:2] == (streamed.strategy, not streamed.stream)
+    ]
+    if streamed.time.utilisation > 0.99 * whole.time.utilisation:
+        return ""
+    fewer = ""
+    if planned.fragment_steps is not None:
+        fewer = f", or a fragment with every {planned.fragment_steps} steps"
+    return (
+        "A local step is too short to stream: it takes "
+        f"{1e3 * planned.step_seconds:,.2f} ms, and the fragment that goes with it "
+        f"{1e3 * planned.fragment_seconds:,.2f} ms, so workers would compute "
+        f"{streamed.time.utilisation:.0%} of the time. Use make_round without stream, "
+        f"which sends once a round ({whole.time.utilisation:.0%}){fewer}. A longer "
+        "sync period makes fragments smaller, but not their latency."
+    )
+
+
 def to_json(planned: Plan) -> dict:
     """Gives a plan as it can be written in JSON."""
     expected = [
@@ -119,6 +140,8 @@ def main() -> None:
         table.add_row(*row)
     console.print(table)
     console.print(facts(planned))
+    if said := streaming(planned):
+        console.print(said)
 
 
 if __name__ == "__main__":

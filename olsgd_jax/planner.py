@@ -18,6 +18,7 @@ from olsgd_jax.delay import (
     Setting,
     round_time,
     smallest_hiding_period,
+    steps_per_fragment,
     with_stragglers,
 )
 from olsgd_jax.overlap.cost import PEAK_FLOPS, step_flops
@@ -69,6 +70,8 @@ class Plan(NamedTuple):
     mean_seconds: float  # of the models
     hiding_period: int  # the smallest that hides it
     expected: tuple[Expected, ...]
+    fragment_seconds: float = 0.0  # of what one local step carries, if streamed
+    fragment_steps: int | None = 1  # the fewest that hide a fragment; None: no number
 
 
 def plan(
@@ -133,6 +136,7 @@ def plan(
     names = [(name, False) for name in STRATEGIES] + [(DELAYED, True)]
     chosen = hiding_period if sync_period is None else sync_period
     settings = [setting_of(name, chosen, stream) for name, stream in names]
+    streamed = settings[-1]
     return Plan(
         target,
         num_workers,
@@ -151,4 +155,6 @@ def plan(
             )
             for x in settings
         ),
+        streamed.mean_seconds,
+        steps_per_fragment(streamed),
     )

@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from experiments.plan import streaming
 from olsgd_jax import MLP, plan
+from olsgd_jax.delay import RingOrTree
 from olsgd_jax.overlap.cost import step_flops
 from olsgd_jax.overlap.targets import target
 from olsgd_jax.overlap.workload import Workload
@@ -133,3 +135,30 @@ def test_the_command_prints_the_plan():
     # 75.6 MB along a ring of 16 at 1.25 GB/s, 15 / 8 times: 113 ms, or 12 steps.
     assert found["hiding_period"] == 12
     assert "smallest sync period that hides it is 12" in " ".join(run().split())
+
+
+@needs_compiler
+def test_steps_that_are_too_short_to_stream_are_told_what_to_do():
+    # A ring of 8: 14 messages of 1 ms each, however small, beside steps of 2 ms.
+    short = plan("h100", SMALL, bandwidth=1e9, latency=1e-3, step_seconds=2e-3)
+    network = RingOrTree(bandwidth=1e9, latency=1e-3)
+    streamed = of(short, "overlap_local_sgd", stream=True)
+    share = NUM_BYTES / streamed.sync_period
+    assert short.fragment_seconds == network.seconds(share, 8) > 2e-3
+    assert streamed.time.utilisation == pytest.approx(2e-3 / short.fragment_seconds)
+    n = short.fragment_steps
+    assert n is not None
+    assert n * 2e-3 >= network.seconds(n * share, 8)
+    assert (n - 1) * 2e-3 < network.seconds((n - 1) * share, 8)
+    said = streaming(short)
+    assert f"fragment that goes with it {1e3 * short.fragment_seconds:.2f} ms" in said
+    assert f"compute {streamed.time.utilisation:.0%} of the time" in said
+    assert "make_round without stream, which sends once a round (100%)" in said
+    assert f"a fragment with every {n} steps" in said
+
+
+@needs_compiler
+def test_steps_that_are_long_enough_are_told_nothing():
+    long = plan("h100", SMALL, bandwidth=1e9, latency=1e-4, step_seconds=0.1)
+    assert of(long, "overlap_local_sgd", stream=True).time.utilisation == 1
+    assert streaming(long) == ""
