@@ -16,8 +16,11 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
+from olsgd_jax.loss_checks import check_loss, checked_loss
+from olsgd_jax.optimizer_checks import check_optimizer
+from olsgd_jax.optimizer_step import StepLoss, apply_optimizer, trained
 from olsgd_jax.presence import mean_of_present
-from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.strategies.base import Strategy, check_strategy
 from olsgd_jax.types import (
     ArrayTree,
     Batch,
@@ -77,7 +80,9 @@ def make_local_steps(
 
     Args:
       loss: what is minimised.
-      optimizer: any optax optimizer; learning-rate schedules are part of it.
+      optimizer: any optax optimizer; learning-rate schedules are part of it. It may
+        ask for the loss, also at other params, unless gradients are averaged: then
+        for the mean loss (see `optimizer_step`).
       strategy: how workers communicate.
       mean: averages a tree over workers.
       gradient: makes the loss's gradient (see `drivers.platforms`).
@@ -88,8 +93,11 @@ def make_local_steps(
       step, with which it shares no data; and `present`: gradients are averaged over
       the workers that are. An absent one goes through steps that will not count.
     """
-    optimizer = optax.with_extra_args_support(optimizer)
-    value_and_grads = gradient(loss, has_aux=True)
+    check_loss(loss)
+    check_optimizer(optimizer)
+    check_strategy(strategy)
+    value_and_grads = gradient(checked_loss(loss), has_aux=True)
+    averages_grads = strategy.mean_of == "nothing"
 
     def local_steps(
         state: WorkerState,
@@ -103,16 +111,26 @@ def make_local_steps(
 
         def local_step(k: Int[Array, ""], batch: Batch, state: WorkerState):
             key = jax.random.fold_in(round_key, k)
-            (value, model_state), grads = value_and_grads(
-                state.params, state.model_state, batch, key
-            )
+
+            def evaluate(params: Params) -> tuple:
+                return value_and_grads(params, state.model_state, batch, key)
+
+            (value, model_state), grads = evaluate(trained(state.params))
             grads, strategy_state = strategy.reduce_grads(
                 grads, state.strategy_state, mean_grads
             )
-            updates, opt_state = optimizer.update(
-                grads, state.opt_state, state.params, value=value
+            if averages_grads:
+                of_step = StepLoss(grads, mean_value=partial(mean_grads, value))
+            else:
+                of_step = StepLoss(
+                    grads,
+                    value,
+                    value_fn=lambda params: evaluate(params)[0][0],
+                    grad_fn=lambda params, i: evaluate(params)[1],
+                )
+            params, opt_state = apply_optimizer(
+                optimizer, state.params, state.opt_state, of_step
             )
-            params = optax.apply_updates(state.params, updates)
             state = state._replace(
                 params=params,
                 model_state=model_state,

@@ -112,6 +112,27 @@ def worker_devices(mesh: Mesh) -> int:
     return mesh.size // mesh.shape[WORKERS]
 
 
+def count_workers(mesh: Mesh | None, num_workers: int | None) -> int:
+    """Gives the number of workers: that of the mesh's places, unless it is named."""
+    if num_workers is None:
+        if mesh is None:
+            raise ValueError("num_workers must be given where there is no mesh")
+        return mesh.shape[WORKERS]
+    check_count("num_workers", num_workers)
+    check_places(mesh, num_workers)
+    return num_workers
+
+
+def check_places(mesh: Mesh | None, num_workers: int) -> None:
+    """Raises unless every place of the mesh gets as many workers as any other."""
+    places = 1 if mesh is None else mesh.shape[WORKERS]
+    if not num_workers or num_workers % places:
+        raise ValueError(
+            f"num_workers must be a multiple of the mesh axis {WORKERS!r}, "
+            f"{places}, got {num_workers}; a place has one worker, or several as lanes"
+        )
+
+
 def _check_all_take_part(
     num_workers: int, devices: Sequence[Device], needed: int
 ) -> None:

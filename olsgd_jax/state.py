@@ -1,16 +1,25 @@
 """The state of all workers: how it starts, and what has to be true of it."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from olsgd_jax.checks import check_count, check_seed
+from olsgd_jax.checks import check_seed
 from olsgd_jax.local import WorkerState
-from olsgd_jax.mesh import worker_devices
+from olsgd_jax.mesh import check_places, count_workers, worker_devices
+from olsgd_jax.mesh_checks import check_mesh
+from olsgd_jax.optimizer_checks import (
+    check_hyperparameters,
+    check_optimizer,
+    check_steps_together,
+)
+from olsgd_jax.optimizer_step import init_optimizer, trained
 from olsgd_jax.placement import state_shardings, to_workers
-from olsgd_jax.strategies.base import Strategy, check_num_workers
+from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
 from olsgd_jax.tree_checks import (
     check_divisible,
     check_leading_axes,
@@ -34,7 +43,8 @@ def init_state(
     """Starts all workers from the same model.
 
     Args:
-      params: the model, without a worker axis.
+      params: the model, without a worker axis; under `optax.lookahead` the pair that
+        `optax.LookaheadParams.init_synced` makes of it. Workers then average both.
       optimizer: the optimizer that `make_round` will get.
       strategy: the strategy that `make_round` will get.
       mesh: where the workers are, as `worker_mesh` makes it; None for lanes of one
@@ -57,23 +67,29 @@ def init_state(
     ((4, 2, 3), (4, 2, 3))
     """
     check_params(params)
+    check_optimizer(optimizer)
+    check_strategy(strategy)
+    check_mesh(mesh, WORKERS)
     check_seed("seed", seed)
-    m = _count_workers(mesh, num_workers)
+    m = count_workers(mesh, num_workers)
     check_num_workers(strategy, m)
 
     def init_worker(models: tuple[Params, ModelState], key: jax.Array):
         params, model_state = models
-        opt_state, strategy_state = optimizer.init(params), strategy.init(params)
+        opt_state = init_optimizer(optimizer, params)
+        strategy_state = _init_strategy(strategy, params)
         zero = jnp.zeros((), jnp.int32)
         return WorkerState(params, model_state, opt_state, strategy_state, key, zero)
 
     def init_all(models: tuple[Params, ModelState], keys: jax.Array) -> WorkerState:
-        return jax.vmap(init_worker)(to_workers(models, m), keys)
+        return jax.vmap(init_worker, axis_name=WORKERS)(to_workers(models, m), keys)
 
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(m))
     models = params, {} if model_state is None else model_state
     shardings = state_shardings(jax.eval_shape(init_all, models, keys), mesh)
-    return jax.jit(init_all, out_shardings=shardings)(models, keys)
+    state = jax.jit(init_all, out_shardings=shardings)(models, keys)
+    check_hyperparameters(state.opt_state)
+    return state
 
 
 def check_state(
@@ -90,7 +106,7 @@ def check_state(
     check_params(state.params)
     m = _leading_axis(state)
     check_leading_axes("state", state, {"num_workers": m})
-    _check_places(mesh, m)
+    check_places(mesh, m)
     check_num_workers(strategy, m)
     check_leading_axes(
         "batches", batches, {"num_workers": m, "sync_period": sync_period}
@@ -98,11 +114,14 @@ def check_state(
 
     if mesh is not None and worker_devices(mesh) > 1:
         check_divisible("batches", batches, axis=2, by=worker_devices(mesh))
-    for part, init in (("optimizer", optimizer.init), ("strategy", strategy.init)):
-        name = "opt_state" if part == "optimizer" else "strategy_state"
-        expected = jax.eval_shape(jax.vmap(init), state.params)
+    for part, name, init in (
+        ("optimizer", "opt_state", partial(init_optimizer, optimizer)),
+        ("strategy", "strategy_state", partial(_init_strategy, strategy)),
+    ):
+        expected = jax.eval_shape(jax.vmap(init, axis_name=WORKERS), state.params)
         hint = f"pass the {part} that init_state got"
         check_like(f"state.{name}", getattr(state, name), expected, hint)
+    check_steps_together(optimizer, state.params, state.opt_state, sync_period)
 
 
 def check_present(present: ArrayTree, state: WorkerState) -> None:
@@ -118,23 +137,9 @@ def check_present(present: ArrayTree, state: WorkerState) -> None:
         )
 
 
-def _count_workers(mesh: Mesh | None, num_workers: int | None) -> int:
-    if num_workers is None:
-        if mesh is None:
-            raise ValueError("num_workers must be given where there is no mesh")
-        return mesh.shape[WORKERS]
-    check_count("num_workers", num_workers)
-    _check_places(mesh, num_workers)
-    return num_workers
-
-
-def _check_places(mesh: Mesh | None, num_workers: int) -> None:
-    places = 1 if mesh is None else mesh.shape[WORKERS]
-    if not num_workers or num_workers % places:
-        raise ValueError(
-            f"num_workers must be a multiple of the mesh axis {WORKERS!r}, "
-            f"{places}, got {num_workers}; a place has one worker, or several as lanes"
-        )
+def _init_strategy(strategy: Strategy, params: Params) -> ArrayTree:
+    # What averages gradients alone has to be like them.
+    return strategy.init(trained(params) if strategy.mean_of == "nothing" else params)
 
 
 def _leading_axis(state: WorkerState) -> int:

@@ -18,7 +18,9 @@ ROOT = pathlib.Path(olsgd_jax.__file__).parent
 # In the order in which data flows. A module imports only from lines above its own.
 LAYERS = """
 types
-checks tree_checks files
+checks tree_checks mesh_checks files
+loss_checks optimizer_step
+optimizer_checks
 who_is_where roll_call last_words
 distributed agreement
 preemption

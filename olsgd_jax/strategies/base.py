@@ -75,6 +75,25 @@ class Strategy(NamedTuple):
     common: tuple[str, ...] = ()
 
 
+def check_strategy(strategy: object) -> None:
+    """Raises unless `strategy` is one that was built.
+
+    >>> check_strategy("local_sgd")
+    Traceback (most recent call last):
+    TypeError: strategy must be a built one, got 'local_sgd'; pass local_sgd() or ...
+    """
+    if isinstance(strategy, Strategy):
+        return
+    name = getattr(strategy, "__name__", None)
+    got, fix = (
+        f"{strategy!r:.60}",
+        "pass local_sgd() or overlap_local_sgd(pullback=0.6)",
+    )
+    if name is not None:
+        got, fix = f"the function {name}", f"call it, as in {name}(...)"
+    raise TypeError(f"strategy must be a built one, got {got}; {fix}")
+
+
 def check_delayed(demand: str, strategy: Strategy) -> None:
     """Raises `demand` unless the mean is of the models that a round begins with."""
     if strategy.mean_of != "start":

@@ -20,6 +20,7 @@ from olsgd_jax import (
     make_batches,
     make_partition,
     make_round,
+    make_worker_round,
     model_of,
     on_workers,
     overlap_local_sgd,
@@ -70,8 +71,73 @@ def bound(num_steps):
     )
 
 
+def loss_round(loss, optimizer=SGD, strategy=OVERLAP, params=PARAMS, sync_period=1):
+    run = make_round(loss, optimizer, strategy, sync_period=sync_period)
+    own = init_state(params, optimizer, strategy, num_workers=2)
+    return run(own, jnp.zeros((2, sync_period, 3)))
+
+
+def plain(of_both):
+    return lambda tmp: loss_round(plain_loss(of_both))
+
+
+def in_bfloat16():
+    adam = optax.inject_hyperparams(optax.adam)(learning_rate=0.1)
+    return state({"w": jnp.zeros(3, jnp.bfloat16)}, adam)
+
+
+def explicit_mesh():
+    kinds = (jax.sharding.AxisType.Explicit,)
+    return jax.make_mesh((2,), ("workers",), axis_types=kinds)
+
+
+DEVICES = jax.devices()[:2]
+SAM = optax.contrib.sam(SGD, SGD)
+LOOKAHEAD = optax.lookahead(SGD, sync_period=5, slow_step_size=0.5)
+KINDS = {
+    "`init_state(params, optax.sgd, ...)`": lambda tmp: state(optimizer=optax.sgd),
+    "`make_round(loss, None, ...)`": lambda tmp: make_round(
+        LOSS, None, OVERLAP, sync_period=1
+    ),
+    "a class in place of an optimizer": lambda tmp: state(optimizer=optax.MultiSteps),
+    "`init_state(..., overlap_local_sgd)`, which is not called": lambda tmp: state(
+        strategy=overlap_local_sgd
+    ),
+    '`make_round(..., "local_sgd", ...)`': lambda tmp: make_round(
+        LOSS, SGD, "local_sgd", sync_period=1
+    ),
+    "devices in place of a mesh": lambda tmp: state(mesh=DEVICES),
+    "a mesh without an axis `workers`": lambda tmp: state(
+        mesh=Mesh(np.array(DEVICES), ("data",))
+    ),
+    "`jax.make_mesh` with explicit axes": lambda tmp: state(mesh=explicit_mesh()),
+    "a loss of params and batch, without `plain_loss`": lambda tmp: make_worker_round(
+        lambda params, batch: 0.0, SGD, OVERLAP
+    ),
+    "a loss that is none": lambda tmp: make_worker_round(None, SGD, OVERLAP),
+    "a loss that returns its value alone": lambda tmp: loss_round(
+        lambda params, model_state, batch, key: jnp.sum(params["w"] * batch)
+    ),
+    "a loss that returns its metrics too": plain(
+        lambda params, batch: (jnp.sum(params["w"] * batch), {"accuracy": 1.0})
+    ),
+    "a loss of every example": plain(lambda params, batch: params["w"] * batch),
+    "a loss of whole numbers": plain(lambda params, batch: jnp.array(1)),
+    "a loss that adds to the model state": lambda tmp: loss_round(
+        lambda params, model_state, batch, key: (
+            jnp.sum(params["w"] * batch),
+            {"count": jnp.zeros(3)},
+        )
+    ),
+    "`lookahead` of plain params": lambda tmp: state(optimizer=LOOKAHEAD),
+    "`sam` with an odd sync period": lambda tmp: loss_round(
+        LOSS, optimizer=SAM, sync_period=3
+    ),
+    "`inject_hyperparams(adam)` of bfloat16 params": lambda tmp: in_bfloat16(),
+}
+
 TX = distribute(SGD, OVERLAP, sync_period=2)
-MISTAKES = {
+MISTAKES = KINDS | {
     "`overlap_local_sgd(2.0)`": lambda tmp: overlap_local_sgd(2.0),
     '`overlap_local_sgd("0.5")`': lambda tmp: overlap_local_sgd("0.5"),
     "`slowmo(0.5, step_size=nan)`": lambda tmp: slowmo(0.5, step_size=float("nan")),
