@@ -82,7 +82,7 @@ OPTIMIZERS = {
     ),
     "lookahead": LOOKAHEAD,
     "lookahead that resets": optax.lookahead(optax.sgd(0.1), 4, 0.5, reset_state=True),
-    "MultiSteps": optax.MultiSteps(optax.adam(0.1), every_k_schedule=4),
+    "MultiSteps": optax.MultiSteps(optax.adam(0.1), 4).gradient_transformation(),
     "apply_if_finite": optax.apply_if_finite(optax.adam(0.1), 3),
     "masked": optax.masked(optax.adam(0.1), {"b": False, "w": True}),
     "partition": optax.partition(
