@@ -260,12 +260,19 @@ def test_an_optimizer_that_needs_what_nobody_has_is_refused():
         next(rounds(optax.lbfgs(), params, batches, sync_sgd()))
 
 
-def test_moments_are_kept_in_the_dtype_that_steps_give_them():
+def test_a_state_starts_in_the_dtype_that_steps_give_it():
+    def update(updates, state, params=None):
+        del params
+        return updates, state + jnp.float32(1)
+
+    def init(params):
+        del params
+        return jnp.zeros((), jnp.bfloat16)
+
     params, batches = problem("bfloat16", 2, None)
-    optimizer = OPTIMIZERS["inject_hyperparams"]
-    state = init_state(params, optimizer, local_sgd(), num_workers=2)
-    moments = state.opt_state.inner_state[0]
-    plain = optimizer.init(params)
-    grads = jax.grad(loss)(params, tuple(x[0, 0] for x in batches))
-    _, plain = optimizer.update(grads, plain, params)
-    assert moments.nu["w"].dtype == plain.inner_state[0].nu["w"].dtype == jnp.float32
+    optimizer = optax.GradientTransformation(init, update)
+    assert init_state(
+        params, optimizer, local_sgd(), num_workers=2
+    ).opt_state.dtype == (jnp.float32)
+    *_, state = rounds(optimizer, params, batches)
+    assert state.opt_state.tolist() == [2 * TAU, 2 * TAU]
