@@ -15,7 +15,14 @@ import jax.numpy as jnp
 from experiments.gloo import ring_bytes
 from experiments.host_processes import sent_bytes
 from experiments.network_work import Work, make_run, sent_trees, start, worker_round
-from olsgd_jax import on_workers, payload_bytes, to_workers, worker_mean, worker_mesh
+from olsgd_jax import (
+    on_workers,
+    payload_bytes,
+    send_nothing,
+    to_workers,
+    worker_mean,
+    worker_mesh,
+)
 from olsgd_jax.types import Mean
 
 NUM_WARM = 2  # rounds of every kind that compile and settle
@@ -52,7 +59,7 @@ def measure(work: Work, repetitions: int) -> Samples:
 
     kinds = {
         "with": rounds(worker_mean),
-        "without": rounds(lambda tree: tree),
+        "without": rounds(send_nothing),
         "mean": means_alone,
         "one": meet,
     }

@@ -14,19 +14,16 @@ from olsgd_jax import (
     Strategy,
     WorkerState,
     init_state,
+    make_round,
     make_worker_round,
-    on_workers,
     plain_loss,
     to_workers,
 )
 from olsgd_jax.build import build_strategy
 from olsgd_jax.drivers.forms import fragments_form
-from olsgd_jax.drivers.fused import fused
-from olsgd_jax.drivers.host import host
 from olsgd_jax.drivers.parcels import count_parcels, pack
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.pieces import cut
-from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.types import ArrayTree, Batch, Loss, Mean
 
 WIDTH, DEPTH, BATCH_SIZE = 512, 8, 64  # 2.1 million parameters
@@ -70,7 +67,7 @@ def start(work: Work, mesh: Mesh) -> tuple[WorkerState, Batch]:
 
 
 def worker_round(work: Work, mean: Mean, mesh: Mesh, loss: Loss = loss) -> Callable:
-    """Makes one worker's round, as `make_round` does, but with any mean."""
+    """Makes one worker's round, as `make_round` does."""
     strategy, stream = strategy_of(work, mesh.size)
     platform = platform_of(mesh)
     form = fragments_form(mesh) if stream else platform.form
@@ -82,11 +79,17 @@ def worker_round(work: Work, mean: Mean, mesh: Mesh, loss: Loss = loss) -> Calla
 def make_run(work: Work, mean: Mean, mesh: Mesh, loss: Loss = loss) -> Callable:
     """Makes the round of all workers: under the host driver where that can overlap."""
     strategy, stream = strategy_of(work, mesh.size)
-    if strategy.mean_of != "start" or stream:
-        return fused(on_workers(worker_round(work, mean, mesh, loss), mesh), {})
-    gradient = platform_of(mesh).gradient
-    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", mean, gradient)
-    return host(parts, mean, lambda state, batches: None, mesh, None)
+    can_overlap = strategy.mean_of == "start" and not stream
+    return make_round(
+        loss,
+        OPTIMIZER,
+        strategy,
+        sync_period=work.sync_period,
+        mesh=mesh,
+        stream=stream,
+        driver="host" if can_overlap else "fused",
+        mean=mean,
+    )
 
 
 def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:

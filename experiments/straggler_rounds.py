@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Key
 from experiments.network_work import Work, make_run, sent_trees, start
 from experiments.network_work import loss as work_loss
 from experiments.slowdowns import SLOWDOWNS
-from olsgd_jax import on_workers, to_workers, worker_mean, worker_mesh
+from olsgd_jax import on_workers, send_nothing, to_workers, worker_mean, worker_mesh
 from olsgd_jax.placement import batch_shardings
 from olsgd_jax.types import Batch, Mean, ModelState, Params
 
@@ -87,7 +87,7 @@ def measure(question: Question) -> dict[str, dict[str, list[float]]]:
     works = {label: Work(label, *size) for label in question.strategies}
     for label, work in works.items():
         kinds[label, "with"] = _rounds(work, worker_mean, mesh)
-        kinds[label, "without"] = _rounds(work, lambda tree: tree, mesh)
+        kinds[label, "without"] = _rounds(work, send_nothing, mesh)
         kinds[label, "mean"] = _means(work, average, mesh)
         samples[label] = {x: [] for x in ("with", "without", "mean", "drawn")}
     _, inputs = start(works[question.strategies[0]], mesh)  # the same for all

@@ -72,4 +72,5 @@ from olsgd_jax.task import plain_loss as plain_loss
 from olsgd_jax.trainer import train as train
 from olsgd_jax.workers import WORKERS as WORKERS
 from olsgd_jax.workers import on_workers as on_workers
+from olsgd_jax.workers import send_nothing as send_nothing
 from olsgd_jax.workers import worker_mean as worker_mean

@@ -40,7 +40,7 @@ Present: TypeAlias = Bool[Array, "*workers"] | Bool[np.ndarray, "*workers"]
 """Whether a worker takes part in a round; of all workers, or of one."""
 
 Mean: TypeAlias = Callable[..., ArrayTree]
-"""Averages a tree over all workers, as `workers.worker_mean` does."""
+"""Averages a tree over all workers; takes `hold` as `workers.worker_mean` does."""
 
 MeanOf: TypeAlias = Literal["start", "end", "nothing"]
 """Which of a round's models its one mean is of."""

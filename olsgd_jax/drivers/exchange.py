@@ -24,14 +24,15 @@ from olsgd_jax.mesh import FSDP
 from olsgd_jax.placement import on_parts, part_specs
 from olsgd_jax.round import Form
 from olsgd_jax.types import ArrayTree, Mean
-from olsgd_jax.workers import WORKERS, worker_count
+from olsgd_jax.workers import WORKERS, worker_count, worker_mean
 
 
 def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
     """Averages one of ⌊τ / 2⌋ pieces of the models beside every two local steps.
 
     Args:
-      otherwise: the form where τ is 1, or where places have several workers.
+      otherwise: the form where τ is 1, where places have several workers, or where
+        the mean is not `worker_mean`, which alone can be made of exchanges.
       mesh: where the workers are.
     """
 
@@ -39,7 +40,8 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
         mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
     ):
         places = lax.axis_size(WORKERS)
-        if num_steps < 2 or places < worker_count():
+        is_exact = mean is worker_mean
+        if not is_exact or num_steps < 2 or places < worker_count():
             return otherwise(mean, models, steps, num_steps)
         num_parts = num_steps // 2 * places
         specs, spec = part_specs(models, mesh), PartitionSpec(None, FSDP)

@@ -17,7 +17,15 @@ from olsgd_jax.round import RoundRecord, make_worker_round
 from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.state import check_state
 from olsgd_jax.strategies.base import Strategy, check_delayed
-from olsgd_jax.types import Batch, Driver, Loss, Mapping, ModelStatePolicy, Present
+from olsgd_jax.types import (
+    Batch,
+    Driver,
+    Loss,
+    Mapping,
+    Mean,
+    ModelStatePolicy,
+    Present,
+)
 from olsgd_jax.workers import on_workers, worker_mean
 
 
@@ -33,6 +41,7 @@ def make_round(
     stream: bool = False,
     driver: Driver | None = None,
     platform: Platform | None = None,
+    mean: Mean = worker_mean,
 ) -> Callable[..., tuple[WorkerState, RoundRecord]]:
     """Builds the compiled round of all workers.
 
@@ -53,6 +62,8 @@ def make_round(
         processes unless they are streamed, else "fused".
       platform: how the round is compiled; by default so that it overlaps on the
         mesh's devices, see `platform_of`.
+      mean: averages models and gradients over workers. `send_nothing` gives the same
+        round without communication, to measure what communication adds to it.
 
     Returns:
       overlap_round(state, batches, present=None) -> (state, record). State as
@@ -101,10 +112,10 @@ def make_round(
             optimizer,
             strategy,
             model_state_policy,
-            worker_mean,
+            mean,
             platform.gradient,
         )
-        return host(parts, worker_mean, check, mesh, mapping)
+        return host(parts, mean, check, mesh, mapping)
 
     streamed = platform.streamed or fragments_form(mesh)
     worker_round = make_worker_round(
@@ -112,6 +123,7 @@ def make_round(
         optimizer,
         strategy,
         model_state_policy,
+        mean,
         form=streamed if stream else platform.form,
         gradient=platform.gradient,
     )
