@@ -10,7 +10,6 @@ import optax
 from jax.sharding import Mesh
 
 from olsgd_jax import (
-    Config,
     Strategy,
     WorkerState,
     init_state,
@@ -19,7 +18,7 @@ from olsgd_jax import (
     plain_loss,
     to_workers,
 )
-from olsgd_jax.build import build_strategy
+from olsgd_jax.build.strategy import named_strategy
 from olsgd_jax.drivers.forms import fragments_form
 from olsgd_jax.drivers.parcels import count_parcels, pack
 from olsgd_jax.drivers.platforms import platform_of
@@ -48,14 +47,7 @@ def loss(params: list, x: jax.Array) -> jax.Array:
 
 def strategy_of(work: Work, num_workers: int) -> tuple[Strategy, bool]:
     """Builds the strategy that is named, and says whether it is streamed."""
-    name, _, detail = work.strategy.partition(":")
-    if detail not in ("", "stream") and not detail.isdigit():
-        raise ValueError(
-            f"strategy must have a rank or stream behind its colon, got {work.strategy}"
-        )
-    args: dict[str, float] | None = {"rank": int(detail)} if detail.isdigit() else None
-    config = Config(strategy=name, strategy_args=args, num_workers=num_workers)
-    return build_strategy(config), detail == "stream"
+    return named_strategy(work.strategy, num_workers)
 
 
 def start(work: Work, mesh: Mesh) -> tuple[WorkerState, Batch]:

@@ -7,21 +7,11 @@ import typing
 from collections.abc import Sequence
 from typing import Annotated, Literal, get_args, get_origin
 
-from olsgd_jax import Config, Process, join
-from olsgd_jax.checks import check_count
-from olsgd_jax.distributed import JOIN_TIMEOUT, PEER_TIMEOUT
+from olsgd_jax import Config
+from olsgd_jax.command_line import add_process_options as add_process_options
+from olsgd_jax.command_line import count as count
+from olsgd_jax.command_line import join_as_asked as join_as_asked
 from olsgd_jax.types import Option
-
-
-def count(text: str) -> int:
-    """Reads a whole number of at least 1, for argparse."""
-    try:
-        value = int(text)
-        check_count("it", value)
-    except ValueError as error:
-        message = f"must be a whole number of at least 1, got {text!r}"
-        raise argparse.ArgumentTypeError(message) from error
-    return value
 
 
 def add_config_options(
@@ -47,41 +37,6 @@ def add_config_options(
             default=argparse.SUPPRESS,
             **_how_to_read(kind),
         )
-
-
-def add_process_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `join`."""
-    group = parser.add_argument_group(
-        "options of several processes",
-        "experiments.launch, SLURM, Open MPI, GKE and Cloud TPU need none of the first "
-        "three; elsewhere every process needs them all.",
-    )
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
-    group.add_argument("--num-processes", type=int, help="how many there are")
-    group.add_argument("--process-id", type=int, help="which of them this is, from 0")
-    group.add_argument(
-        "--join-timeout",
-        type=int,
-        default=JOIN_TIMEOUT,
-        help="seconds for all to come; %(default)s",
-    )
-    group.add_argument(
-        "--peer-timeout",
-        type=int,
-        default=PEER_TIMEOUT,
-        help="seconds without a sign of one, after which all end; %(default)s",
-    )
-
-
-def join_as_asked(args: argparse.Namespace) -> Process:
-    """Joins the processes that a command line is about."""
-    return join(
-        args.coordinator,
-        args.num_processes,
-        args.process_id,
-        join_timeout=args.join_timeout,
-        peer_timeout=args.peer_timeout,
-    )
 
 
 def config_options(args: argparse.Namespace) -> dict[str, Option]:

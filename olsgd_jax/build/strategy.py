@@ -7,7 +7,7 @@ import optax
 from olsgd_jax.checks import check_choice
 from olsgd_jax.config import Config
 from olsgd_jax.strategies import STRATEGIES
-from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.strategies.base import Strategy, check_delayed
 
 _TOLD = ("num_workers", "learning_rate")  # by other options of a config
 
@@ -48,3 +48,31 @@ def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> St
         return builder(**given, **told)
     except (TypeError, ValueError) as error:
         raise type(error)(f"strategy_args: {error}") from error
+
+
+def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:
+    """Builds a strategy from its name on a command line.
+
+    Args:
+      text: a name, or a name with a rank or "stream" behind a colon.
+      num_workers: m.
+
+    Returns:
+      The strategy, and whether its rounds are streamed.
+
+    >>> from olsgd_jax.build.strategy import named_strategy
+    >>> strategy, stream = named_strategy("overlap_local_sgd:stream", num_workers=4)
+    >>> strategy.mean_of, stream
+    ('start', True)
+    """
+    name, _, detail = text.partition(":")
+    if detail not in ("", "stream") and not detail.isdigit():
+        raise ValueError(
+            f"strategy must have a rank or stream behind its colon, got {text}"
+        )
+    args: dict[str, float] | None = {"rank": int(detail)} if detail.isdigit() else None
+    config = Config(strategy=name, strategy_args=args, num_workers=num_workers)
+    strategy, stream = build_strategy(config), detail == "stream"
+    if stream:
+        check_delayed("stream must be False", strategy)
+    return strategy, stream

@@ -1,0 +1,1 @@
+"""The benchmark: what communication costs on the devices that are here."""

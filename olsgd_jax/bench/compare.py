@@ -1,0 +1,110 @@
+"""The model of time beside the measurement: rounds, and the sync period to choose."""
+
+import dataclasses
+from typing import NamedTuple
+
+from olsgd_jax.bench.result import Compared
+from olsgd_jax.bench.sending import Sending
+from olsgd_jax.bench.turns import Samples, quartiles
+from olsgd_jax.bench.work import Rounds
+from olsgd_jax.delay import (
+    Constant,
+    Network,
+    Setting,
+    round_time,
+    smallest_hiding_period,
+)
+from olsgd_jax.strategies.base import Strategy
+
+LONGEST = 64
+"""The largest sync period that is chosen; a round's batches have to fit in memory."""
+
+
+class Case(NamedTuple):
+    """One strategy, with all that is timed of it."""
+
+    name: str  # as it was asked for
+    strategy: Strategy
+    stream: bool
+    sending: Sending
+    rounds: Rounds
+
+    @property
+    def with_mean(self) -> str:
+        """Names the samples of its rounds."""
+        return f"{self.name} with"
+
+    @property
+    def without_mean(self) -> str:
+        """Names the samples of the same rounds without their means."""
+        return f"{self.name} without"
+
+    @property
+    def means(self) -> str:
+        """Names the samples of one mean; strategies that send the same share them."""
+        return f"mean of {self.sending.messages}"
+
+
+def compare(
+    case: Case,
+    samples: dict[str, Samples],
+    sync_period: int,
+    num_workers: int,
+    step: float,
+    network: Network,
+) -> Compared:
+    """Sets what was measured of a strategy beside what the model predicts.
+
+    Args:
+      case: the strategy.
+      samples: seconds of all that was timed.
+      sync_period: τ.
+      num_workers: m.
+      step: seconds of one local step.
+      network: as the measured means explain it.
+    """
+    setting = Setting(
+        case.strategy, sync_period, 0, num_workers, Constant(step), network, case.stream
+    )
+    num_means = setting.means_per_round
+    num_bytes = num_means * case.sending.num_bytes
+    setting = dataclasses.replace(setting, bytes_per_round=num_bytes)
+    predicted = round_time(setting).seconds
+    with_mean, without_mean = samples[case.with_mean], samples[case.without_mean]
+    means = quartiles(num_means * samples[case.means])
+    exposed, measured = quartiles(with_mean - without_mean), quartiles(with_mean)
+    return Compared(
+        strategy=case.name,
+        driver=case.sending.driver,
+        form=case.sending.form,
+        means_per_round=num_means,
+        bytes_per_round=num_bytes,
+        means=means,
+        with_mean=measured,
+        without_mean=quartiles(without_mean),
+        exposed=exposed,
+        hidden=1 - exposed.median / means.median,
+        predicted=predicted,
+        ratio=measured.median / predicted,
+    )
+
+
+def choose_period(
+    delayed: Strategy, num_bytes: int, num_workers: int, step: float, network: Network
+) -> tuple[int, str]:
+    """Chooses the smallest sync period that hides the mean, and says why.
+
+    >>> from olsgd_jax import overlap_local_sgd
+    >>> from olsgd_jax.delay import Ring
+    >>> network = Ring(bandwidth=1e9)
+    >>> choose_period(overlap_local_sgd(0.6), 10**9, 2, step=0.3, network=network)
+    (4, 'the smallest that hides the mean')
+    >>> choose_period(overlap_local_sgd(0.6), 10**9, 2, step=0.01, network=network)
+    (64, 'the largest that is chosen; 100 would hide the mean')
+    """
+    setting = Setting(delayed, 1, num_bytes, num_workers, Constant(step), network)
+    hiding = smallest_hiding_period(setting)
+    assert hiding is not None  # as the mean is delayed and not streamed
+    if hiding > LONGEST:
+        return LONGEST, f"the largest that is chosen; {hiding} would hide the mean"
+    return hiding, "the smallest that hides the mean"

@@ -1,0 +1,94 @@
+"""What a benchmark is asked to measure."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from olsgd_jax.build.strategy import named_strategy
+from olsgd_jax.checks import check_choice
+from olsgd_jax.mesh import process_devices, worker_devices, worker_mesh
+from olsgd_jax.models.mlp import MLP
+from olsgd_jax.overlap.workload import WORKLOADS, Workload
+from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.workers import WORKERS
+
+SMALL = Workload(  # 0.7 million parameters in 8 arrays
+    MLP(384, num_classes=10, depth=4),
+    jax.ShapeDtypeStruct((64, 768), jnp.float32),
+    jax.ShapeDtypeStruct((64,), jnp.int32),
+)
+MODELS = {"small": SMALL, **WORKLOADS}
+"""By name; "small" is for CPUs."""
+
+ALL = (*STRATEGIES, "overlap_local_sgd:stream")
+"""The strategies that "all" stands for."""
+
+
+class Request(NamedTuple):
+    """What to measure, and on which devices."""
+
+    mesh: Mesh
+    model: str  # its name
+    workload: Workload
+    strategies: tuple[str, ...]  # names, some with a rank or "stream" behind a colon
+    sync_period: int | None  # τ; None for the smallest that hides the mean
+    repetitions: int
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers there are."""
+        return self.mesh.shape[WORKERS]
+
+
+def read_strategies(names: list[str]) -> tuple[str, ...]:
+    """Checks names of strategies, of which "all" stands for all.
+
+    >>> read_strategies(["powersgd:4", "local_sgd", "local_sgd"])
+    ('powersgd:4', 'local_sgd')
+    """
+    names = [one for name in names for one in (ALL if name == "all" else (name,))]
+    for name in names:
+        named_strategy(name, num_workers=2)
+    return tuple(dict.fromkeys(names))
+
+
+def choose_mesh(workers: int | None, data: int, fsdp: int) -> Mesh:
+    """Makes the mesh; by default of as many workers as the devices suffice for."""
+    process_devices()  # raises where processes have different numbers of devices
+    num_devices = jax.device_count()
+    most = num_devices // (data * fsdp)
+    if workers is None:
+        workers = most
+    if workers < 2 or workers > most:
+        fix = "use --cpu-devices, or start more processes"
+        raise ValueError(
+            f"--workers must be between 2 and {max(most, 2)} for workers of "
+            f"{data * fsdp} devices, got {workers} on {num_devices} x "
+            f"{jax.devices()[0].device_kind}; for more devices {fix}"
+        )
+    return worker_mesh(workers, data=data, fsdp=fsdp)
+
+
+def choose_workload(
+    model: str | None, batch_size: int | None, mesh: Mesh
+) -> tuple[str, Workload]:
+    """Gives a model with its batches; by default one that suits the devices."""
+    if model is None:
+        model = "small" if mesh.devices.flat[0].platform == "cpu" else "mlp"
+    check_choice("--model", model, tuple(MODELS))
+    workload = MODELS[model]
+    size: int = workload.inputs.shape[0] if batch_size is None else batch_size
+    if size % worker_devices(mesh):
+        raise ValueError(
+            f"--batch-size must be a multiple of the {worker_devices(mesh)} devices "
+            f"of a worker, got {size}"
+        )
+
+    def resized(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype)
+
+    return model, workload._replace(
+        inputs=resized(workload.inputs), labels=resized(workload.labels)
+    )

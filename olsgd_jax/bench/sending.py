@@ -1,0 +1,110 @@
+"""How a strategy's means are sent, and the same means by themselves."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from olsgd_jax.drivers.forms import fragments_form
+from olsgd_jax.drivers.platforms import default_driver, platform_of
+from olsgd_jax.local import Carry, Steps, WorkerState
+from olsgd_jax.placement import to_workers
+from olsgd_jax.round import Form
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.types import ArrayTree, Driver, Params
+from olsgd_jax.workers import WORKERS, on_workers, worker_mean
+
+
+class Sending(NamedTuple):
+    """How the means of a round are sent."""
+
+    driver: Driver
+    form: str  # of the mean (see `drivers.forms`); "gradients" for means of those
+    messages: tuple[ArrayTree, ...]  # shapes of what one mean sends, in this order
+
+    @property
+    def num_bytes(self) -> int:
+        """What a worker hands to the network for one mean."""
+        leaves = jax.tree.leaves(self.messages)
+        return sum(x.size * x.dtype.itemsize for x in leaves)
+
+
+def sending(
+    strategy: Strategy, stream: bool, params: Params, mesh: Mesh, sync_period: int
+) -> Sending:
+    """Says how `make_round` sends the means of a strategy.
+
+    Args:
+      strategy: how workers communicate.
+      stream: whether a fragment of the models goes with every local step.
+      params: of one worker; shapes suffice.
+      mesh: where the workers are.
+      sync_period: τ.
+    """
+    platform = platform_of(mesh)
+    driver = "fused" if stream else default_driver(mesh, strategy)
+    form = platform.form
+    if stream:
+        form = platform.streamed or fragments_form(mesh)
+    messages: list[ArrayTree] = []
+
+    def note(
+        tree: ArrayTree, hold: Callable[[ArrayTree], ArrayTree] | None = None
+    ) -> ArrayTree:
+        messages.append(
+            jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+        )
+        return tree if hold is None else hold(tree)
+
+    def send(params: Params) -> Params:
+        match strategy.mean_of:
+            case "start":
+                form(note, params, _no_steps, sync_period)
+            case "end":
+                note(params)
+            case "nothing":
+                strategy.reduce_grads(params, strategy.init(params), note)
+        return params
+
+    of_all = jax.eval_shape(
+        lambda: jax.tree.map(
+            lambda x: jnp.zeros((mesh.shape[WORKERS], *x.shape), x.dtype), params
+        )
+    )
+    jax.eval_shape(on_workers(send, mesh), of_all)
+    names = {"start": _name(form), "end": "tree", "nothing": "gradients"}
+    if driver == "host":
+        [messages] = messages  # parcel by parcel
+    return Sending(driver, names[strategy.mean_of], tuple(messages))
+
+
+def means_alone(messages: tuple[ArrayTree, ...], mesh: Mesh) -> Callable[[], None]:
+    """Gives a function that sends messages one after the other, and waits for each.
+
+    Every message is one program of all-reduces, also where a round has exchanges.
+    """
+    average = jax.jit(on_workers(worker_mean, mesh))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), messages)
+    own = [to_workers(x, mesh.shape[WORKERS], mesh) for x in zeros]
+
+    def send() -> None:
+        for message in own:
+            jax.block_until_ready(average(message))
+
+    return send
+
+
+def _no_steps(pieces: ArrayTree = (), carry: Carry | None = None) -> Steps:
+    """Takes the place of local steps: carries one piece and computes nothing."""
+    zero = jnp.zeros((), jnp.int32)
+    state = WorkerState((), (), (), (), jax.random.key(0), zero)
+    if carry is not None:
+        carry(pieces, zero, lambda state: (state, jnp.zeros(())), state)
+    return Steps(state, jnp.zeros(0), pieces)
+
+
+def _name(form: Form) -> str:
+    # Most forms are made by a function that bears their name.
+    return form.__qualname__.partition(".")[0].removesuffix("_form")

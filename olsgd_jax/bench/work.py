@@ -1,0 +1,75 @@
+"""Rounds to be timed: with their means, and the same ones without."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from olsgd_jax.bench.request import Request
+from olsgd_jax.build.strategy import named_strategy
+from olsgd_jax.drivers.make_round import make_round
+from olsgd_jax.overlap.workload import OPTIMIZER
+from olsgd_jax.placement import batch_shardings
+from olsgd_jax.state import init_state
+from olsgd_jax.types import Batch, Mean
+from olsgd_jax.workers import send_nothing, worker_mean
+
+
+class Rounds(NamedTuple):
+    """Functions of nothing that run one round, and wait until it is done."""
+
+    with_mean: Callable[[], None]
+    without_mean: Callable[[], None]
+
+
+def make_rounds(request: Request, name: str, batches: Batch) -> Rounds:
+    """Makes the rounds of a strategy, which share one state to save memory.
+
+    Args:
+      request: model and mesh.
+      name: of the strategy, see `named_strategy`.
+      batches: of a round; their second axis is the sync period.
+    """
+    task, mesh = request.workload.task, request.mesh
+    strategy, stream = named_strategy(name, request.num_workers)
+    params, model_state = jax.jit(task.init)(jax.random.key(0))
+    state = init_state(params, OPTIMIZER, strategy, mesh=mesh, model_state=model_state)
+    sync_period = jax.tree.leaves(batches)[0].shape[1]
+
+    def rounds(mean: Mean) -> Callable[[], None]:
+        run = make_round(
+            task.loss,
+            OPTIMIZER,
+            strategy,
+            sync_period=sync_period,
+            mesh=mesh,
+            stream=stream,
+            mean=mean,
+        )
+
+        def run_one() -> None:
+            nonlocal state  # a round may donate the one it was given
+            state, _ = jax.block_until_ready(run(state, batches))
+
+        return run_one
+
+    return Rounds(rounds(worker_mean), rounds(send_nothing))
+
+
+def random_batches(request: Request, sync_period: int) -> Batch:
+    """Makes batches of a round on the devices that need them."""
+    workload = request.workload
+    shapes = {"inputs": workload.inputs, "labels": workload.labels}
+
+    def draw(x: jax.ShapeDtypeStruct) -> jax.Array:
+        shape = request.num_workers, sync_period, *x.shape
+        if jnp.issubdtype(x.dtype, jnp.integer):
+            return jax.random.randint(jax.random.key(0), shape, 0, 10, x.dtype)
+        return jax.random.normal(jax.random.key(0), shape, x.dtype)
+
+    def batches() -> Batch:
+        return {name: draw(x) for name, x in shapes.items()}
+
+    shardings = batch_shardings(jax.eval_shape(batches), request.mesh)
+    return jax.jit(batches, out_shardings=shardings)()
