@@ -13,7 +13,7 @@ from olsgd_jax.bench.request import Request
 from olsgd_jax.bench.result import Measured
 from olsgd_jax.bench.sending import means_alone, sending
 from olsgd_jax.bench.turns import NUM_WARM, Samples, quartiles, take_turns
-from olsgd_jax.bench.work import make_rounds, random_batches
+from olsgd_jax.bench.work import make_batches, make_rounds
 from olsgd_jax.build.strategy import named_strategy
 from olsgd_jax.delay import RingOrTree
 from olsgd_jax.mesh import DATA, FSDP
@@ -44,7 +44,8 @@ def measure(
       profile: directory for a trace of a few rounds of each strategy.
     """
     mesh, num_workers = request.mesh, request.num_workers
-    params, _ = jax.eval_shape(request.workload.task.init, jax.random.key(0))
+    models = jax.jit(request.workload.task.init)(jax.random.key(0))
+    params, _ = models
     delayed, _ = named_strategy(_DELAYED, num_workers)
     model = sending(delayed, False, params, mesh, _FEW_STEPS)
     one = means_alone((jax.ShapeDtypeStruct((), jnp.float32),), mesh)
@@ -60,24 +61,24 @@ def measure(
 
     sync_period, reason = request.sync_period, "as asked for"
     if sync_period is None:
-        few = random_batches(request, _FEW_STEPS)
-        steps = {"steps": make_rounds(request, _STEPS, few).without_mean}
+        few = make_batches(request, _FEW_STEPS)
+        steps = {"steps": make_rounds(request, _STEPS, models, few).without_mean}
         samples = timed("Timing a local step and the mean", {**means, **steps})
         step = quartiles(samples["steps"]).median / _FEW_STEPS
         sync_period, reason = choose_period(
             delayed, model.num_bytes, num_workers, step, link(samples)
         )
 
-    batches = random_batches(request, sync_period)
+    batches = make_batches(request, sync_period)
     works: dict[str, Callable] = {
         **means,
-        "steps": make_rounds(request, _STEPS, batches).without_mean,
+        "steps": make_rounds(request, _STEPS, models, batches).without_mean,
     }
     cases = []
     for name in request.strategies:
         strategy, stream = named_strategy(name, num_workers)
         sent = sending(strategy, stream, params, mesh, sync_period)
-        rounds = make_rounds(request, name, batches)
+        rounds = make_rounds(request, name, models, batches)
         case = Case(name, strategy, stream, sent, rounds)
         cases.append(case)
         works[case.with_mean] = rounds.with_mean
@@ -124,8 +125,9 @@ def _profile(
         directory = directory / f"process_{jax.process_index()}"
     with jax.profiler.trace(str(directory)):
         for case in cases:
+            name = case.name.replace(":", "_")  # which would end it in the trace
             for number in range(NUM_PROFILED):
                 meet()
-                with jax.profiler.StepTraceAnnotation(case.name, step_num=number):
+                with jax.profiler.StepTraceAnnotation(name, step_num=number):
                     case.rounds.with_mean()
                 watch.advance()

@@ -62,11 +62,10 @@ def choose_mesh(workers: int | None, data: int, fsdp: int) -> Mesh:
     if workers is None:
         workers = most
     if workers < 2 or workers > most:
-        fix = "use --cpu-devices, or start more processes"
         raise ValueError(
-            f"--workers must be between 2 and {max(most, 2)} for workers of "
-            f"{data * fsdp} devices, got {workers} on {num_devices} x "
-            f"{jax.devices()[0].device_kind}; for more devices {fix}"
+            f"--workers must be at least 2, of {data * fsdp} device(s) each, got "
+            f"{workers} on {num_devices} x {jax.devices()[0].device_kind}; for more "
+            "devices use --cpu-devices, or start more processes"
         )
     return worker_mesh(workers, data=data, fsdp=fsdp)
 

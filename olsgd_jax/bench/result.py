@@ -47,7 +47,7 @@ class Measured(NamedTuple):
     strategies: tuple[Compared, ...]
 
 
-def to_json(result: NamedTuple) -> dict:
+def to_json(result: Measured | Compared | Quartiles) -> dict:
     """Gives a result as it can be written in JSON, with the names of its fields.
 
     >>> to_json(Quartiles(1.0, 2.0, 3.0))

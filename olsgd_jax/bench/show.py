@@ -14,7 +14,7 @@ from olsgd_jax.bench.turns import Quartiles
 
 HEADS = ("strategy", "driver,\nform", "MB\nsent", "means\nalone", "round\nwith")
 HEADS += ("round\nwithout", "exposed\n(quartiles)", "hidden", "pre-\ndicted", "ratio")
-WIDTH = 124  # of the table; a narrower one would be cut, not wrapped
+WIDTH = 140  # of the table; a narrower one would be cut, not wrapped
 
 
 @contextlib.contextmanager

@@ -21,12 +21,18 @@ from experiments import (
     train,
 )
 from experiments.hosts import bits_per_second
+from olsgd_jax.bench import __main__ as bench
 from olsgd_jax.overlap import __main__ as overlap
 from tests.mistakes import run
 
 
 def command(module, *words):
     return lambda tmp: run(module.main, *words)
+
+
+def profile_to_a_file(tmp):
+    (tmp / "file").touch()
+    run(bench.main, "--profile", tmp / "file")
 
 
 MISTAKES = {
@@ -69,6 +75,18 @@ MISTAKES = {
         plan, "--target", "h100:1x1x8", "--bandwidth", "fast"
     ),
     "`overlap --target p100:1x1x8`": command(overlap, "--target", "p100:1x1x8"),
+    "`bench --model vgg`": command(bench, "--model", "vgg"),
+    "`bench --strategies adam`": command(bench, "--strategies", "adam"),
+    "`bench --strategies local_sgd:stream`": command(
+        bench, "--strategies", "local_sgd:stream"
+    ),
+    "`bench --sync-period 0`": command(bench, "--sync-period", 0),
+    "`bench --workers 1`": command(bench, "--workers", 1),
+    "`bench --data 3 --batch-size 4`": command(bench, "--data", 3, "--batch-size", 4),
+    "`bench --json no-such-directory/x`": command(
+        bench, "--json", "no-such-directory/x"
+    ),
+    "`bench --profile` with a file for a directory": profile_to_a_file,
     "`soak --rounds 1`": command(soak, "--rounds", 1),
     "`hiding --repetitions 0`": command(hiding, "--repetitions", 0),
     "`killed --times 0`": command(killed, "--times", 0),

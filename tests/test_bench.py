@@ -1,0 +1,210 @@
+"""The benchmark: real rounds in one process and in two, and what it says of them."""
+
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.launch import end_all, free_coordinator, start
+from olsgd_jax import make_worker_round, payload_bytes, worker_mesh
+from olsgd_jax.bench.compare import Case, compare
+from olsgd_jax.bench.link import link_of
+from olsgd_jax.bench.request import ALL, SMALL
+from olsgd_jax.bench.sending import Sending, sending
+from olsgd_jax.bench.show import milliseconds
+from olsgd_jax.bench.work import Rounds
+from olsgd_jax.build.strategy import named_strategy
+from olsgd_jax.delay import Ring, RingOrTree
+from olsgd_jax.overlap.workload import OPTIMIZER, arguments
+
+ROOT = pathlib.Path(__file__).parents[1]
+COMMAND = [sys.executable, "-m", "olsgd_jax.bench"]
+STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd:stream")
+TINY = ("--batch-size", "2", "--repetitions", "3")
+NUM_BYTES = 4 * (769 * 384 + 3 * 385 * 384 + 385 * 10)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def environment():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("JAX_PLATFORMS", "cpu")
+        patch.setenv("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def in_one_process(tmp_path_factory):
+    """What it writes in one process: JSON, table, profile."""
+    trace = tmp_path_factory.mktemp("bench") / "trace"
+    options = ["--cpu-devices", "4", "--json", "-", "--profile", trace, *TINY]
+    command = [*COMMAND, *options, "--strategies", *STRATEGIES]
+    done = subprocess.run(map(str, command), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr, trace
+
+
+def check_sense(found):
+    """Checks what has to be true of any result."""
+    assert found["parameter_bytes"] == NUM_BYTES
+    link = RingOrTree(found["bandwidth"], found["latency"])
+    num_workers, tau = found["num_workers"], found["sync_period"]
+    model_mean, step = found["model_mean"]["median"], found["step"]["median"]
+    assert link.seconds(NUM_BYTES, num_workers) == pytest.approx(model_mean)
+    by_hand = {
+        "sync_sgd": tau * (step + model_mean),
+        "local_sgd": tau * step + model_mean,
+        "overlap_local_sgd": max(tau * step, model_mean),
+    }
+    for one in found["strategies"]:
+        for name in ("means", "with_mean", "without_mean"):
+            times = one[name]
+            assert 0 < times["first"] <= times["median"] <= times["third"]
+        exposed, means = one["exposed"]["median"], one["means"]["median"]
+        assert one["hidden"] == pytest.approx(1 - exposed / means)
+        assert one["ratio"] == pytest.approx(
+            one["with_mean"]["median"] / one["predicted"]
+        )
+        assert one["means_per_round"] * NUM_BYTES >= one["bytes_per_round"]
+        if one["strategy"] in by_hand:
+            assert one["predicted"] == pytest.approx(by_hand[one["strategy"]])
+
+
+def test_it_measures_every_strategy(in_one_process):
+    found, _, _ = in_one_process
+    check_sense(found)
+    devices = found["num_devices"], found["num_processes"], found["num_workers"]
+    assert devices == (4, 1, 4)
+    assert found["jax_version"] == jax.__version__
+    assert found["batch_size"] == 2
+    assert "that hides the mean" in found["sync_period_reason"]
+    sync, local, streamed = found["strategies"]
+    assert [x["strategy"] for x in (sync, local, streamed)] == list(STRATEGIES)
+    assert sync["bytes_per_round"] == found["sync_period"] * NUM_BYTES
+    assert local["bytes_per_round"] == NUM_BYTES
+    forms = [(x["driver"], x["form"]) for x in (sync, local, streamed)]
+    expected = [("fused", "gradients"), ("fused", "tree"), ("fused", "fragments")]
+    assert forms == expected
+
+
+def test_the_table_says_what_the_json_says(in_one_process):
+    found, written, _ = in_one_process
+    text = " ".join(written.split())
+    for one in found["strategies"]:
+        exposed = [milliseconds(one["exposed"][x]) for x in ("first", "third")]
+        row = [
+            one["strategy"],
+            f"{one['driver']}, {one['form']}",
+            f"{one['bytes_per_round'] / 1e6:,.1f}",
+            *(
+                milliseconds(one[name]["median"])
+                for name in ("means", "with_mean", "without_mean", "exposed")
+            ),
+            f"({exposed[0]} to {exposed[1]})",
+            f"{one['hidden']:.0%}",
+            milliseconds(one["predicted"]),
+            f"{one['ratio']:.2f}",
+        ]
+        assert " ".join(row) in text
+    assert "4 x cpu in 1 process" in text
+    assert f"A local step takes {milliseconds(found['step']['median'])}" in text
+    assert f"Sync period {found['sync_period']}" in text
+
+
+def test_a_profile_shows_the_rounds_of_all_strategies(in_one_process):
+    _, _, trace = in_one_process
+    [file] = trace.rglob("*.trace.json.gz")
+    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    names = [event.get("name") for event in events]
+    counts = [names.count(name.replace(":", "_")) for name in STRATEGIES]
+    assert counts == [3, 3, 3]
+    assert list(trace.rglob("*.xplane.pb"))
+
+
+def test_two_processes_measure_one_result(tmp_path):
+    options = ["--sync-period", "2", *TINY, "--json", str(tmp_path / "bench.json")]
+    options += ["--strategies", "local_sgd", "overlap_local_sgd"]
+    options += ["--profile", str(tmp_path / "trace")]
+    processes = start([*COMMAND, *options], 2, free_coordinator())
+    try:
+        written = [b"".join(x.communicate(timeout=100)).decode() for x in processes]
+    finally:
+        end_all(processes)
+    assert [x.returncode for x in processes] == [0, 0], written
+    found = json.loads((tmp_path / "bench.json").read_text())
+    check_sense(found)
+    assert (found["num_processes"], found["num_workers"]) == (2, 2)
+    assert (found["sync_period"], found["sync_period_reason"]) == (2, "as asked for")
+    local, overlap = found["strategies"]
+    assert (local["driver"], local["form"]) == ("fused", "tree")
+    assert (overlap["driver"], overlap["form"]) == ("host", "parcels")
+    assert ["sync period 2" in text for text in written] == [True, False]
+    assert ["Timing" in text for text in written] == [True, False]
+    assert {x.name for x in (tmp_path / "trace").iterdir()} == {
+        "process_0",
+        "process_1",
+    }
+
+
+def test_one_device_has_nobody_to_talk_to():
+    environment = {**os.environ, "XLA_FLAGS": ""}
+    done = subprocess.run(COMMAND, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2
+    assert "--workers must be at least 2" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_means_alone_send_what_a_round_sends(name):
+    mesh, tau = worker_mesh(4), 3
+    strategy, stream = named_strategy(name, num_workers=4)
+    state, batches = arguments(SMALL, mesh, strategy, tau)
+    params = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state.params
+    )
+    sent = sending(strategy, stream, params, mesh, tau)
+    worker_round = make_worker_round(SMALL.task.loss, OPTIMIZER, strategy)
+    payload = payload_bytes(worker_round, state, batches, num_workers=4)
+    num_means = tau if stream or strategy.mean_of == "nothing" else 1
+    # Fragments are filled up to whole tiles.
+    assert payload <= num_means * sent.num_bytes <= payload + tau * 4 * 8 * 128 * stream
+
+
+def test_a_worker_of_several_devices_sends_its_shards():
+    mesh = worker_mesh(2, fsdp=2)
+    strategy, _ = named_strategy("overlap_local_sgd", num_workers=2)
+    params = {"w": jax.ShapeDtypeStruct((8, 6), np.float32)}
+    assert sending(strategy, False, params, mesh, 2).num_bytes == 4 * 48
+
+
+def test_exposed_is_the_difference_of_each_pair_of_rounds():
+    strategy, _ = named_strategy("cocod_sgd", num_workers=2)
+    message = jax.ShapeDtypeStruct((250,), np.float32)
+    sent = Sending("fused", "tree", (message,))
+    idle = Rounds(lambda: None, lambda: None)
+    case = Case("cocod_sgd", strategy, False, sent, idle)
+    samples = {
+        case.with_mean: np.array([3.0, 5.0, 9.0]),
+        case.without_mean: np.array([2.5, 4.0, 9.0]),
+        case.means: np.array([2.0, 2.0, 2.0]),
+    }
+    found = compare(case, samples, 4, 2, step=0.25, network=Ring(bandwidth=500.0))
+    assert found.exposed == (0.25, 0.5, 0.75)
+    assert found.hidden == 0.75
+    assert found.bytes_per_round == 1000
+    assert found.predicted == 2.0  # the mean; the steps take half of that
+    assert found.ratio == 2.5
+
+
+@pytest.mark.parametrize("num_workers", [2, 3, 5, 16])
+@pytest.mark.parametrize("one", [1e-6, 0.02, 0.2])
+def test_a_link_explains_the_mean_it_was_made_of(one, num_workers):
+    # Also where one number took longer than the model: noise, on a fast network.
+    link = link_of(one, 0.1, 10**6, num_workers)
+    assert link.seconds(10**6, num_workers) == pytest.approx(0.1)
