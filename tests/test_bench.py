@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from experiments.launch import end_all, free_coordinator, start
-from olsgd_jax import make_worker_round, payload_bytes, worker_mesh
+from olsgd_jax import MLP, make_worker_round, payload_bytes, worker_mesh
 from olsgd_jax.bench.compare import Case, compare
 from olsgd_jax.bench.link import link_of
-from olsgd_jax.bench.request import ALL, SMALL
+from olsgd_jax.bench.request import ALL, SMALL, Request
 from olsgd_jax.bench.sending import Sending, sending
 from olsgd_jax.bench.show import milliseconds
-from olsgd_jax.bench.work import Rounds
+from olsgd_jax.bench.work import make_batches, make_rounds
 from olsgd_jax.build.strategy import named_strategy
 from olsgd_jax.delay import Ring, RingOrTree
-from olsgd_jax.overlap.workload import OPTIMIZER, arguments
+from olsgd_jax.overlap.workload import OPTIMIZER, Workload, arguments
 
 ROOT = pathlib.Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "olsgd_jax.bench"]
@@ -183,12 +183,32 @@ def test_a_worker_of_several_devices_sends_its_shards():
     assert sending(strategy, False, params, mesh, 2).num_bytes == 4 * 48
 
 
+def rounds_of(name):
+    module = MLP(4, num_classes=10)
+    inputs = jax.ShapeDtypeStruct((2, 3), np.float32)
+    workload = Workload(module, inputs, jax.ShapeDtypeStruct((2,), np.int32))
+    request = Request(worker_mesh(2), "tiny", workload, (name,), 2, 1)
+    models = workload.task.init(jax.random.key(0))
+    return make_rounds(request, name, models, make_batches(request, 2))
+
+
+@pytest.mark.parametrize("name", ["sync_sgd", "local_sgd"])
+def test_workers_meet_in_rounds_with_a_mean_and_only_in_those(name):
+    def spread(state):
+        leaves = jax.tree.leaves(state.params)
+        return max(float(np.ptp(np.asarray(x), axis=0).max()) for x in leaves)
+
+    rounds = rounds_of(name)
+    assert spread(rounds.with_mean()) == 0
+    assert spread(rounds.without_mean()) > 1e-4
+
+
 def test_exposed_is_the_difference_of_each_pair_of_rounds():
     strategy, _ = named_strategy("cocod_sgd", num_workers=2)
     message = jax.ShapeDtypeStruct((250,), np.float32)
     sent = Sending("fused", "tree", (message,))
-    idle = Rounds(lambda: None, lambda: None)
-    case = Case("cocod_sgd", strategy, False, sent, idle)
+    rounds = rounds_of("cocod_sgd")  # not run
+    case = Case("cocod_sgd", strategy, False, sent, rounds)
     samples = {
         case.with_mean: np.array([3.0, 5.0, 9.0]),
         case.without_mean: np.array([2.5, 4.0, 9.0]),

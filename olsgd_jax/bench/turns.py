@@ -40,7 +40,7 @@ def quartiles(samples: Samples) -> Quartiles:
 
 
 def take_turns(
-    works: Mapping[str, Callable[[], None]],
+    works: Mapping[str, Callable[[], object]],
     repetitions: int,
     meet: Callable[[], None],
     advance: Callable[[], None],

@@ -10,6 +10,7 @@ from jax import lax
 from olsgd_jax.bench.request import Request
 from olsgd_jax.build.strategy import named_strategy
 from olsgd_jax.drivers.make_round import make_round
+from olsgd_jax.local import WorkerState
 from olsgd_jax.overlap.workload import OPTIMIZER
 from olsgd_jax.placement import batch_shardings
 from olsgd_jax.state import init_state
@@ -18,10 +19,10 @@ from olsgd_jax.workers import send_nothing, worker_mean
 
 
 class Rounds(NamedTuple):
-    """Functions of nothing that run one round, and wait until it is done."""
+    """Functions that run one round on a state they share, and wait until it is done."""
 
-    with_mean: Callable[[], None]
-    without_mean: Callable[[], None]
+    with_mean: Callable[[], WorkerState]
+    without_mean: Callable[[], WorkerState]
 
 
 def make_rounds(
@@ -41,7 +42,7 @@ def make_rounds(
     state = init_state(params, OPTIMIZER, strategy, mesh=mesh, model_state=model_state)
     sync_period = jax.tree.leaves(batches)[0].shape[1]
 
-    def rounds(mean: Mean) -> Callable[[], None]:
+    def rounds(mean: Mean) -> Callable[[], WorkerState]:
         run = make_round(
             task.loss,
             OPTIMIZER,
@@ -52,9 +53,10 @@ def make_rounds(
             mean=mean,
         )
 
-        def run_one() -> None:
+        def run_one() -> WorkerState:
             nonlocal state  # a round may donate the one it was given
             state, _ = jax.block_until_ready(run(state, batches))
+            return state
 
         return run_one
 
