@@ -68,12 +68,7 @@ def send_nothing(
 ) -> ArrayTree:
     """Stands in for `worker_mean` where a round is timed without communication.
 
-    Args:
-      tree: this worker's arrays.
-      hold: see `worker_mean`.
-
-    Returns:
-      The worker's own arrays, instead of the mean.
+    Gives every worker its own arrays back, instead of their mean.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import send_nothing

@@ -85,7 +85,7 @@ def measure(
         works[case.without_mean] = rounds.without_mean
         if case.means not in works:
             works[case.means] = means_alone(sent.messages, mesh)
-    samples = timed(f"Timing rounds of {sync_period} local steps", works)
+    samples = timed(f"Timing rounds, sync period {sync_period}", works)
     if profile is not None:
         _profile(cases, one, profile, watch)
 
