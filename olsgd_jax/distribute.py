@@ -29,7 +29,8 @@ from jaxtyping import Array, Bool, Int
 from olsgd_jax.checks import check_count
 from olsgd_jax.drivers.arrivals import last_needed
 from olsgd_jax.drivers.fragments import carry_fragment, cut_fragments, join_fragments
-from olsgd_jax.strategies.base import Strategy, check_num_workers
+from olsgd_jax.optimizer_checks import check_optimizer
+from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
 from olsgd_jax.tree_checks import check_params
 from olsgd_jax.types import ArrayTree, Grads, OptState, Params, StrategyState
 from olsgd_jax.workers import WORKERS, common_value, varies, worker_mean
@@ -83,6 +84,8 @@ def distribute(
     [2. 4.]
     [4.5 4.5]
     """
+    check_strategy(strategy)
+    check_optimizer(optimizer)
     check_count("sync_period", sync_period)
     inner = optax.with_extra_args_support(optimizer)
     is_delayed = strategy.mean_of == "start"

@@ -74,10 +74,9 @@ def anchor_of(state: ArrayTree) -> Params:
 
 def _anchors(tree: ArrayTree) -> Iterator[Params]:
     """Finds the fields called anchor, in whatever containers they are."""
-    if isinstance(tree, Mapping) and "anchor" in tree:
-        yield tree["anchor"]
-    elif hasattr(tree, "anchor"):
-        yield tree.anchor
+    fields = tree if isinstance(tree, Mapping) else getattr(tree, "_asdict", dict)()
+    if "anchor" in fields:
+        yield fields["anchor"]
     else:
         children = jax.tree.leaves(tree, is_leaf=lambda x: x is not tree)
         for child in children:
@@ -121,8 +120,12 @@ def _local(tree: ArrayTree) -> ArrayTree:
 def _check_worker_axis(state: ArrayTree) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         sharding = getattr(leaf, "sharding", None)  # NumPy's arrays have none
-        several = sharding is not None and len(sharding.device_set) > 1
-        if np.ndim(leaf) == 0 or (several and sharding.is_fully_replicated):
+        is_copied = (
+            sharding is not None
+            and len(sharding.device_set) > 1
+            and sharding.is_fully_replicated
+        )
+        if np.ndim(leaf) == 0 or is_copied:
             raise ValueError(
                 "state must have a leading worker axis, got "
                 f"{jax.tree_util.keystr(path) or 'an array'} of shape "

@@ -132,6 +132,13 @@ def test_the_state_can_be_donated_with_the_params():
     assert np.all(np.isfinite(params))
 
 
+def test_a_strategy_that_was_not_built_is_refused():
+    with pytest.raises(TypeError, match="strategy must be a built one"):
+        inspect.unwrap(distribute)(OPTIMIZER, overlap_local_sgd, sync_period=2)
+    with pytest.raises(TypeError, match="optimizer must be an optax optimizer"):
+        inspect.unwrap(distribute)(optax.adam, STRATEGY, sync_period=2)
+
+
 def test_an_update_without_params_is_refused():
     tx = distribute(OPTIMIZER, STRATEGY, sync_period=2)
     state = tx.init(jnp.zeros(3))

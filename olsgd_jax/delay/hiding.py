@@ -60,8 +60,8 @@ def steps_per_fragment(setting: Setting) -> int | None:
     """Gives the fewest local steps of a round that cover one fragment of its mean.
 
     A fragment with every step pays the network's latency at every step. One with every
-    n steps pays it τ / n times a round, has n steps to hide behind, and is n times as large;
-    at n = τ it is the whole mean.
+    n steps pays it τ / n times a round, has n steps to hide behind, and is n times as
+    large; at n = τ it is the whole mean.
 
     Args:
       setting: of a delayed strategy.

@@ -75,8 +75,8 @@ def carry_fragment(
       The fragments, and the updates.
     """
     sync_period = jax.tree.leaves(fragments)[0].shape[0]
-    exchanges = platform_here() == "tpu" and isinstance(axis_name, str)
-    if sync_period > 1 and exchanges:
+    is_tpu = platform_here() == "tpu"
+    if sync_period > 1 and is_tpu and isinstance(axis_name, str):
         return _exchange(fragments, k, updates, axis_name)
     sending = jax.tree.map(lambda x: _at(x, k), fragments)
     sent = worker_mean(sending, axis_name)

@@ -12,11 +12,14 @@ from olsgd_jax.drivers.fused import fused
 from olsgd_jax.drivers.host import host
 from olsgd_jax.drivers.platforms import Platform, default_driver, platform_of
 from olsgd_jax.local import WorkerState
+from olsgd_jax.loss_checks import check_loss
+from olsgd_jax.mesh_checks import check_mesh
+from olsgd_jax.optimizer_checks import check_optimizer
 from olsgd_jax.placement import batch_shardings, place, state_shardings
 from olsgd_jax.round import RoundRecord, make_worker_round
 from olsgd_jax.round_parts import make_round_parts
 from olsgd_jax.state import check_state
-from olsgd_jax.strategies.base import Strategy, check_delayed
+from olsgd_jax.strategies.base import Strategy, check_delayed, check_strategy
 from olsgd_jax.types import (
     Batch,
     Driver,
@@ -26,7 +29,7 @@ from olsgd_jax.types import (
     ModelStatePolicy,
     Present,
 )
-from olsgd_jax.workers import on_workers, worker_mean
+from olsgd_jax.workers import WORKERS, on_workers, worker_mean
 
 
 def make_round(
@@ -92,6 +95,10 @@ def make_round(
     >>> state.params.tolist(), state.strategy_state.anchor.tolist()
     ([2.5, 3.25], [2.0, 2.0])
     """
+    check_strategy(strategy)
+    check_optimizer(optimizer)
+    check_loss(loss)
+    check_mesh(mesh, WORKERS)
     check_count("sync_period", sync_period)
     if stream:
         check_delayed("stream must be False", strategy)

@@ -27,6 +27,7 @@ from olsgd_jax.drivers.gathered import gathered_gradient
 from olsgd_jax.drivers.parcels import parcels_form
 from olsgd_jax.local import Gradient
 from olsgd_jax.mesh import FSDP, worker_devices
+from olsgd_jax.mesh_checks import check_mesh
 from olsgd_jax.round import Form, tree_form
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import Driver
@@ -115,13 +116,9 @@ def compiler_options(
     >>> compiler_options(worker_mesh(1))  # a CPU overlaps nothing inside one program
     {}
     """
+    check_mesh(mesh, axis_name)
     if mesh is None:
         return {}
-    if axis_name not in mesh.shape:
-        raise ValueError(
-            f"mesh must have an axis {axis_name!r}, got {mesh}; name the axis along "
-            "which your workers lie with axis_name, or use worker_mesh(num_workers)"
-        )
     match mesh.devices.flat[0].platform:
         case "cpu":
             return {}

@@ -59,6 +59,7 @@ def overlap_jit(
     >>> state[0].tolist()
     [2.0, 3.25]
     """
+    options = compiler_options(mesh, axis_name)
     mapped = on_workers(train_step, mesh, axis_name=axis_name)
     state_args = {donate_argnums} if isinstance(donate_argnums, int) else donate_argnums
 
@@ -77,7 +78,7 @@ def overlap_jit(
     compiled = jax.jit(
         checked_step,
         donate_argnums=donate_argnums,
-        compiler_options=compiler_options(mesh, axis_name),
+        compiler_options=options,
     )
     is_first = True
 

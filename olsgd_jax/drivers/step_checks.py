@@ -15,6 +15,7 @@ everything else varies if an input of it does. Then
 from collections.abc import Hashable, Sequence
 
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from olsgd_jax.distribute import GRADIENTS
@@ -31,7 +32,7 @@ def check_step(program: Jaxpr, axis_names: frozenset[Hashable]) -> None:
       axis_names: the mapped axes along which the workers lie.
     """
     given: list[bool] = []  # whether each gradient that distribute is given varies
-    varies = [jnp.issubdtype(x.aval.dtype, jnp.floating) for x in program.invars]
+    varies = [_is_float(x) for x in program.invars]
     _follow(program, varies, axis_names, given)
     if given and not any(given):
         raise ValueError(
@@ -98,6 +99,12 @@ def _results(
         if len(results) == len(eqn.outvars):
             return results
     return everything
+
+
+def _is_float(x: Var) -> bool:
+    return isinstance(x.aval, ShapedArray) and jnp.issubdtype(
+        x.aval.dtype, jnp.floating
+    )
 
 
 def _communicates(program: Jaxpr, axis_names: frozenset[Hashable]) -> bool:
