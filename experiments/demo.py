@@ -1,28 +1,35 @@
 """Question: what does it cost to average models every 4 steps, and one round late?
+And what does that save on a slow network?
 
 Run:     python -m experiments.demo --out out/demo
-Cost:    13 seconds (2 CPU cores), most of them compilation
-Answer:  on these digits, nothing that shows in accuracy: synchronous SGD reaches 96.1
-         to 97.5 % over seeds 0 to 4, Local SGD 96.6 to 97.5, Overlap Local-SGD 96.4
-         to 97.8, the last two with a quarter of the bytes; out/demo/report.html shows
-         one seed. Overlap Local-SGD ends with the highest train loss, 0.024 to 0.027
-         against 0.015 to 0.021.
+Cost:    TODO
+Answer:  TODO
 """
 
 import argparse
+import json
 import pathlib
 
 import jax
 from rich.console import Console
 from rich.table import Column, Table
 
+from experiments.loopback import NoLinkError
+from experiments.options import count
 from experiments.progress import make_progress, shown
 from experiments.report import write_report
+from experiments.reporting import exposed_time
+from experiments.reporting.exposed_time import SLOW_LINK, exposed_times
 from experiments.reporting.overview import cells, heads
+from experiments.slow_link import SYNC_PERIOD, check_rate, measure_link, model_link
 from olsgd_jax import Config, read_records, train, write_records
+from olsgd_jax.files import writing
 
 NUM_WORKERS = 4
 FIELDS = ("test_accuracy", "train_loss", "spread", "bytes_per_step", "seconds")
+REPETITIONS = 8
+TITLE = "Overlap Local-SGD: a slow network, and handwritten digits"
+NO_LINK = "There can be no slow link here: {}. It is modelled instead."
 STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd")
 
 
@@ -44,8 +51,10 @@ def runs(num_rounds: int, seed: int) -> dict[str, Config]:
     }
 
 
-def run(out: pathlib.Path, configs: dict[str, Config], console: Console) -> None:
-    """Trains, writes records and report, and prints a table."""
+def train_all(
+    out: pathlib.Path, configs: dict[str, Config], console: Console
+) -> list[pathlib.Path]:
+    """Trains on the digits, writes records, and prints a table."""
     files = [out / f"{name}.jsonl" for name in configs]
     with make_progress(console) as progress:
         for file, (name, config) in zip(files, configs.items(), strict=True):
@@ -57,33 +66,87 @@ def run(out: pathlib.Path, configs: dict[str, Config], console: Console) -> None
     for file in files:
         table.add_row(file.stem, *cells(read_records(file).records[-1], FIELDS))
     console.print(table)
-    report = out / "report.html"
-    title = f"Handwritten digits, {NUM_WORKERS} workers, {len(configs)} strategies"
-    write_report(report, files, title)
-    console.print(f"Report: {report.resolve()}", soft_wrap=True, markup=False)
+    return files
+
+
+def use_link(
+    out: pathlib.Path, rate: str, sync_period: int, repetitions: int, console: Console
+) -> pathlib.Path:
+    """Times rounds over a slow link, or models it, writes that, and prints a table."""
+    options = rate, sync_period, repetitions
+    with make_progress(console) as progress:
+        task = progress.add_task(f"{rate} link", total=None, shown="starting processes")
+
+        def watch(how_far: dict) -> None:
+            done, num, text = (how_far[x] for x in ("done", "num", "text"))
+            progress.update(task, completed=done, total=num, shown=text)
+
+        try:
+            found = measure_link(*options, watch)
+        except NoLinkError as error:
+            progress.print(NO_LINK.format(error), soft_wrap=True, markup=False)
+            found = model_link(*options, str(error), watch)
+        progress.update(task, completed=1, total=1, shown=found["how"])
+    file = out / SLOW_LINK
+    with writing(file):
+        file.write_text(json.dumps(found) + "\n", encoding="utf-8")
+
+    columns = [Column(head, justify="right") for head in exposed_time.HEADS]
+    title = exposed_time.title_of(found)
+    table = Table(Column("Strategy", no_wrap=True), *columns, title=title)
+    for name, time in exposed_times(found).items():
+        table.add_row(*exposed_time.row(name, time))
+    console.print(table)
+    return file
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--out", type=pathlib.Path, default=pathlib.Path("out/demo"), help="directory"
+    add = parser.add_argument
+    add("--out", type=pathlib.Path, default=pathlib.Path("out/demo"), help="directory")
+    add("--rounds", type=int, default=150, help="rounds of each run on the digits")
+    add("--seed", type=int, default=0, help="of all randomness")
+    add(
+        "--rate",
+        default="200mbit",
+        help="rate of the slow link, 20mbit to 1gbit; %(default)s",
     )
-    parser.add_argument("--rounds", type=int, default=150, help="rounds of each run")
-    parser.add_argument("--seed", type=int, default=0, help="of all randomness")
+    add(
+        "--sync-period",
+        type=count,
+        default=SYNC_PERIOD,
+        help="local steps in a round over the link; %(default)s",
+    )
+    add(
+        "--repetitions",
+        type=count,
+        default=REPETITIONS,
+        help="timed rounds of every kind over the link; %(default)s",
+    )
     args = parser.parse_args()
     try:
         configs = runs(args.rounds, args.seed)
+        check_rate(args.rate)
     except ValueError as error:
         parser.error(str(error))
     # Before anything asks for a device: afterwards their number is fixed.
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", NUM_WORKERS)
+    console = Console()
     try:
-        run(args.out, configs, Console())
+        files = train_all(args.out, configs, console)
+        link = use_link(
+            args.out, args.rate, args.sync_period, args.repetitions, console
+        )
+        report = args.out / "report.html"
+        write_report(report, [*files, link], TITLE)
     except OSError as error:
         parser.error(str(error))
+    found = json.loads(link.read_text(encoding="utf-8"))
+    console.print(f"Report: {report.resolve()}", soft_wrap=True, markup=False)
+    console.print(exposed_time.headline(found), markup=False, highlight=False)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,14 @@ def address(i: int) -> str:
     return f"10.99.0.{i + 1}"
 
 
+def shape(bits: float) -> tuple[str, ...]:
+    """Says to tc how a link gets its rate, in bits per second."""
+    # At once goes what takes 4 ms, or one of the kernel's largest packets, 64 kB and
+    # headers, where that is more: smaller, and the shaper would cut packets up.
+    burst = max(80_000, round(0.004 * bits / 8))
+    return "tbf", "rate", f"{bits:.0f}bit", "burst", f"{burst}", "latency", "100ms"
+
+
 @contextlib.contextmanager
 def hosts(num_hosts: int, rate: str) -> Iterator[None]:
     """Makes hosts whose links have `rate` each way, such as "200mbit".
@@ -73,14 +81,14 @@ def hosts(num_hosts: int, rate: str) -> Iterator[None]:
     bits = bits_per_second(rate)
     if reason := why_not():
         raise RuntimeError(f"hosts must be possible on this machine: {reason}")
-    with _on_signals(_stop):
+    with on_signals(stop):
         try:
             _make_switch(SWITCH)
             for i in range(num_hosts):
                 _make_host(i, bits)
             yield
         finally:
-            with _on_signals(signal.SIG_IGN):
+            with on_signals(signal.SIG_IGN):
                 for name in (*NAMES, SWITCH):
                     _remove(name)
 
@@ -102,13 +110,9 @@ def _make_host(i: int, bits: float) -> None:
     _run("ip", "link", "add", INTERFACE, "netns", host, *peer)
     _run("ip", "-n", SWITCH, "link", "set", port, "master", "switch")
     _run("ip", "-n", host, "addr", "add", f"{address(i)}/24", "dev", INTERFACE)
-    # At once goes what takes 4 ms, or one of the kernel's largest packets, 64 kB and
-    # headers, where that is more: smaller, and the shaper would cut packets up.
-    burst = max(80_000, round(0.004 * bits / 8))
-    shape = ("rate", f"{bits:.0f}bit", "burst", f"{burst}", "latency", "100ms")
     for name, interface in ((host, INTERFACE), (SWITCH, port)):
         _run("ip", "-n", name, "link", "set", interface, "up")
-        _run("tc", "-n", name, "qdisc", "add", "dev", interface, "root", "tbf", *shape)
+        _run("tc", "-n", name, "qdisc", "add", "dev", interface, "root", *shape(bits))
     _run("ip", "-n", host, "link", "set", "lo", "up")
 
 
@@ -123,7 +127,7 @@ def _hosts_file(host: str) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def _on_signals(do) -> Iterator[None]:
+def on_signals(do) -> Iterator[None]:
     """Does something else than usual on the signals that ask a process to stop."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     usual = [signal.signal(number, do) for number in numbers]
@@ -134,7 +138,7 @@ def _on_signals(do) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stop(number: int, frame: object) -> None:
+def stop(number: int, frame: object) -> None:
     """Lets a signal pass through the code that removes the hosts."""
     del frame
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

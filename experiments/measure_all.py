@@ -63,10 +63,17 @@ def conditions() -> dict[str, object]:
     """Says on what and with what something is measured here and now."""
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "num_cores": len(os.sched_getaffinity(0)),
+        "num_cores": num_cores(),
         "versions": versions(),
         "commit": commit(),
     }
+
+
+def num_cores() -> int:
+    """Counts the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _is_of(record: dict, case: Asked) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from experiments.gloo import ring_bytes
 from experiments.host_processes import sent_bytes
@@ -23,7 +24,7 @@ from olsgd_jax import (
     worker_mean,
     worker_mesh,
 )
-from olsgd_jax.types import Mean
+from olsgd_jax.types import ArrayTree, Mean
 
 NUM_WARM = 2  # rounds of every kind that compile and settle
 
@@ -36,34 +37,50 @@ process; with "_bytes": what its host sent, the mean of one number included."""
 def measure(work: Work, repetitions: int) -> Samples:
     """Times rounds of every kind in this process."""
     mesh = worker_mesh(jax.device_count())
+    meet = meeting(mesh)
+    kinds = {
+        "with": rounds(work, worker_mean, mesh),
+        "without": rounds(work, no_mean, mesh),
+        "mean": means_alone(work, mesh),
+        "one": meet,
+    }
+    return take_turns(kinds, repetitions, meet, sent_bytes)
+
+
+def no_mean(tree: ArrayTree) -> ArrayTree:
+    """Leaves every worker what it has, and sends nothing."""
+    return tree
+
+
+def rounds(work: Work, mean: Mean, mesh: Mesh) -> Callable[[], None]:
+    """Gives a function that runs the next round, and waits for it."""
+    run = make_run(work, mean, mesh)
+    state, batches = start(work, mesh)
+
+    def run_one() -> None:
+        nonlocal state  # a round may donate the one it was given
+        state, _ = jax.block_until_ready(run(state, batches))
+
+    return run_one
+
+
+def means_alone(work: Work, mesh: Mesh) -> Callable[[], None]:
+    """Gives a function that makes the means of a round, and nothing else."""
     average = jax.jit(on_workers(worker_mean, mesh))
-    one = to_workers(jnp.ones(()), mesh.size, mesh)
     sent = [to_workers(x, mesh.size, mesh) for x in sent_trees(work, mesh.size)]
 
-    def rounds(mean: Mean) -> Callable[[], None]:
-        run = make_run(work, mean, mesh)
-        state, batches = start(work, mesh)
-
-        def run_one() -> None:
-            nonlocal state  # a round may donate the one it was given
-            state, _ = jax.block_until_ready(run(state, batches))
-
-        return run_one
-
-    def meet() -> None:
-        jax.block_until_ready(average(one))
-
-    def means_alone() -> None:
+    def run_all() -> None:
         for tree in sent:
             jax.block_until_ready(average(tree))
 
-    kinds = {
-        "with": rounds(worker_mean),
-        "without": rounds(send_nothing),
-        "mean": means_alone,
-        "one": meet,
-    }
-    return _take_turns(kinds, repetitions, meet)
+    return run_all
+
+
+def meeting(mesh: Mesh) -> Callable[[], None]:
+    """Gives a function that returns when all processes have called it."""
+    average = jax.jit(on_workers(worker_mean, mesh))
+    one = to_workers(jnp.ones(()), mesh.size, mesh)
+    return lambda: jax.block_until_ready(average(one))
 
 
 def sizes(work: Work) -> dict[str, float]:
@@ -77,23 +94,44 @@ def sizes(work: Work) -> dict[str, float]:
     }
 
 
-def _take_turns(
-    kinds: Mapping[str, Callable[[], None]], repetitions: int, meet: Callable
+def take_turns(
+    kinds: Mapping[str, Callable[[], None]],
+    repetitions: int,
+    meet: Callable[[], None],
+    sent: Callable[[], int] | None = None,
+    watch: Callable[[int, int], None] = lambda done, num: None,
+    num_warm: int = NUM_WARM,
 ) -> Samples:
-    samples: Samples = {
-        f"{kind}{unit}": [] for unit in ("", "_cpu", "_bytes") for kind in kinds
-    }
+    """Runs each kind once, all of them in another order, and so on.
+
+    Args:
+      kinds: what is timed, by name.
+      repetitions: how often each is timed.
+      meet: waits for the other processes; called before and after each.
+      sent: gives the bytes that this host has sent so far; None: not counted.
+      watch: called with how many of how many calls are done.
+      num_warm: how often each is called before that, to compile and settle.
+    """
+    units = ("", "_cpu") if sent is None else ("", "_cpu", "_bytes")
+    samples: Samples = {f"{kind}{unit}": [] for unit in units for kind in kinds}
     chance = random.Random(0)  # the same order in all processes
-    for repetition in range(-NUM_WARM, repetitions):
-        for kind in chance.sample(list(kinds), len(kinds)):
-            meet()
-            sent, cpu, began = sent_bytes(), time.process_time(), time.perf_counter()
-            kinds[kind]()
-            seconds = time.perf_counter() - began
-            cpu = time.process_time() - cpu
-            meet()  # when all has arrived
-            if repetition >= 0:
-                samples[kind].append(seconds)
-                samples[f"{kind}_cpu"].append(cpu)
-                samples[f"{kind}_bytes"].append(sent_bytes() - sent)
+    turns = [
+        (repetition, kind)
+        for repetition in range(-num_warm, repetitions)
+        for kind in chance.sample(list(kinds), len(kinds))
+    ]
+    for done, (repetition, kind) in enumerate(turns):
+        watch(done, len(turns))
+        meet()
+        before = sent() if sent else 0
+        cpu, began = time.process_time(), time.perf_counter()
+        kinds[kind]()
+        seconds = time.perf_counter() - began
+        cpu = time.process_time() - cpu
+        meet()  # when all has arrived
+        if repetition >= 0:
+            samples[kind].append(seconds)
+            samples[f"{kind}_cpu"].append(cpu)
+            if sent:
+                samples[f"{kind}_bytes"].append(sent() - before)
     return samples

@@ -36,6 +36,7 @@ class Work(NamedTuple):
     sync_period: int  # τ
     width: int = WIDTH
     depth: int = DEPTH
+    batch_size: int = BATCH_SIZE
 
 
 @plain_loss
@@ -54,7 +55,7 @@ def start(work: Work, mesh: Mesh) -> tuple[WorkerState, Batch]:
     """Makes the state and batches that a round begins with."""
     strategy, _ = strategy_of(work, mesh.size)
     state = init_state(_params(work), OPTIMIZER, strategy, mesh=mesh)
-    batches = jnp.ones((work.sync_period, BATCH_SIZE, work.width))
+    batches = jnp.ones((work.sync_period, work.batch_size, work.width))
     return state, to_workers(batches, mesh.size, mesh)
 
 

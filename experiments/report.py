@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from experiments import alpha_sweep, tables, tradeoff
 from experiments.reporting import (
+    exposed_time,
     findings,
     model_check,
     network_cases,
@@ -29,6 +30,7 @@ from experiments.reporting import (
     training_curves,
 )
 from experiments.reporting.drawing import save
+from experiments.reporting.exposed_time import SLOW_LINK
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.network_records import NETWORK, read
 from experiments.reporting.page import to_page
@@ -53,7 +55,7 @@ def write_report(
 
     Args:
       path: of the page; the Markdown lies beside it.
-      sources: files of records, timelines, networks and stragglers, and
+      sources: files of records, timelines, networks, stragglers and slow links, and
         directories that are searched for them.
       title: of the page.
       figures: a directory for files of all figures; None: no files.
@@ -61,7 +63,7 @@ def write_report(
     files = find_files(sources)
     others = {
         kind: [file for file in files.values() if file.name == kind]
-        for kind in (TIMELINE, NETWORK, STRAGGLERS)
+        for kind in (TIMELINE, NETWORK, STRAGGLERS, SLOW_LINK)
     }
     records = {name: x for name, x in files.items() if x.name not in others}
     if not records:
@@ -92,7 +94,8 @@ def find_files(sources: Sequence[pathlib.Path]) -> dict[str, pathlib.Path]:
     found = []
     for source in sources:
         if source.is_dir():
-            paths = sorted([*source.rglob("*.jsonl"), *source.rglob(TIMELINE)])
+            kinds = ("*.jsonl", TIMELINE, SLOW_LINK)
+            paths = sorted(path for kind in kinds for path in source.rglob(kind))
             inside = (path.relative_to(source) for path in paths)
             names = [path.with_suffix("").as_posix() for path in inside]
             found += zip(names, paths, strict=True)
@@ -108,6 +111,7 @@ def make_sections(
     timelines: Sequence[pathlib.Path] = (),
     networks: Sequence[pathlib.Path] = (),
     slowed: Sequence[pathlib.Path] = (),
+    links: Sequence[pathlib.Path] = (),
 ) -> list[Section]:
     """Makes all sections that there are runs, or files of other kinds, for."""
     with reading([*networks, *slowed]):
@@ -123,8 +127,11 @@ def make_sections(
         ]
     with reading(timelines):
         timeline = timeline_figure.section(timelines)
+    with reading(links):
+        exposed = exposed_time.section(links)
     of_paper = [x for x in runs.values() if x.config["dataset"] == PAPER_DATASET]
     found = [
+        exposed,
         findings.section(of_paper),
         tables.section(of_paper),
         tradeoff.section(of_paper),

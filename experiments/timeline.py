@@ -26,7 +26,7 @@ from experiments.measure_all import conditions
 from experiments.network_work import DEPTH, WIDTH, Work
 from experiments.options import count
 from experiments.reporting.timeline_figure import TIMELINE
-from experiments.timed_rounds import Spans, measure
+from experiments.timed_rounds import measure, together
 from olsgd_jax.files import writing
 
 STRATEGIES = ("local_sgd", "overlap_local_sgd")
@@ -45,23 +45,8 @@ def run_hosts(rate: str, sync_period: int, num_rounds: int) -> dict:
         "sync_period": sync_period,
         "num_parameters": DEPTH * WIDTH**2,
         **conditions(),
-        "spans": {name: _together([x[name] for x in workers]) for name in STRATEGIES},
+        "spans": {name: together([x[name] for x in workers]) for name in STRATEGIES},
     }
-
-
-def _together(workers: list[Spans]) -> list[dict[str, int | str | float]]:
-    first = min(start for spans in workers for _, _, start, _ in spans)
-    return [
-        {
-            "worker": worker,
-            "round": number,
-            "part": part,
-            "start": start - first,
-            "end": end - first,
-        }
-        for worker, spans in enumerate(workers)
-        for number, part, start, end in spans
-    ]
 
 
 def run_process(sync_period: int, num_rounds: int) -> None:

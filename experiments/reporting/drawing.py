@@ -68,6 +68,8 @@ def drawn(height: float) -> Iterator[tuple[Figure, Axes]]:
 def legend(figure: Figure, axes: Axes) -> None:
     """Names the lines below the axes, on paper added for it."""
     handles, names = axes.get_legend_handles_labels()
+    by_name = dict(zip(names, handles, strict=True))  # each once
+    names, handles = list(by_name), list(by_name.values())
     if not names:
         return
     # As many columns as fit, by a generous width of letters.

@@ -18,7 +18,8 @@ def to_markdown(
     sections, blocks = list(sections), []
     pictures = named_pictures(sections)
     for section in sections:
-        blocks += [f"## {escape(section.title)}", escape(section.text)]
+        blocks += [f"## {escape(section.title)}", escape(section.answer)]
+        blocks.append(escape(section.text))
         for table in section.tables:
             blocks += [f"### {escape(table.title)}", to_table(table)]
             blocks.append(escape(table.note))

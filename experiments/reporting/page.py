@@ -32,10 +32,11 @@ def to_page(title: str, lead: Iterable[str], sections: Sequence[Section]) -> str
 
 def _section(section: Section) -> str:
     head = f'<h2 id="{slug(section.title)}">{html.escape(section.title)}</h2>'
+    answer = f"<p>{html.escape(section.answer)}</p>" if section.answer else ""
     text = f'<p class="quiet">{html.escape(section.text)}</p>' if section.text else ""
     tables = "".join(map(_table, section.tables))
     pictures = "".join(map(_picture, section.pictures))
-    body = f'{text}{tables}<div class="figures">{pictures}</div>'
+    body = f'{answer}{text}{tables}<div class="figures">{pictures}</div>'
     if section.folded:
         return f"<details><summary>{head}</summary>{body}</details>\n"
     return f"<section>{head}{body}</section>\n"

@@ -34,6 +34,7 @@ class Section(NamedTuple):
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
     folded: bool = False  # shown when asked for
+    answer: str = ""  # what it all comes to, in a sentence
 
 
 def slug(text: str) -> str:

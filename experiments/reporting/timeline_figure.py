@@ -3,8 +3,9 @@
 import json
 import pathlib
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.paper import NAMES
@@ -55,26 +56,59 @@ def round_lengths(spans: Sequence[Span]) -> list[float]:
 
 def draw_lanes(spans: Sequence[Span], until: float) -> Figure:
     """Draws what every worker computed and sent, on an axis that ends at `until`."""
+    lanes = _lanes(spans)
+    with drawn(0.6 + 0.32 * len(lanes)) as (figure, axes):
+        _draw_bars(axes, spans, 0)
+        axes.set(xlim=(0, until), ylim=(len(lanes) - 0.5, -0.5))
+        _label(figure, axes, dict(enumerate(lanes)))
+        return figure
+
+
+def draw_groups(groups: Mapping[str, Sequence[Span]]) -> Figure:
+    """Draws lanes of several strategies below each other, on one axis of time."""
+    until = max(span["end"] for spans in groups.values() for span in spans)
+    labels: dict[int, str] = {}
+    heads: dict[int, str] = {}
+    for name, spans in groups.items():
+        heads[len(labels) + len(heads)] = name
+        first = len(labels) + len(heads)
+        labels |= {first + i: x for i, x in enumerate(_lanes(spans))}
+    num = len(labels) + len(heads)
+    with drawn(0.6 + 0.3 * num) as (figure, axes):
+        for (row, name), spans in zip(heads.items(), groups.values(), strict=True):
+            axes.text(0, row + 0.3, name, va="bottom", weight="bold")
+            _draw_bars(axes, spans, row + 1)
+        axes.set(xlim=(0, until), ylim=(num - 0.5, -0.5))
+        _label(figure, axes, labels)
+        return figure
+
+
+def _lanes(spans: Sequence[Span]) -> list[str]:
     num_workers = 1 + max(span["worker"] for span in spans)
     kinds = ("computes", "sends")
-    lanes = [f"worker {i} {kind}" for i in range(num_workers) for kind in kinds]
-    with drawn(0.6 + 0.32 * len(lanes)) as (figure, axes):
-        for look, (part, lane) in enumerate(LANES.items()):
-            own = [span for span in spans if span["part"] == part]
-            axes.barh(
-                [2 * span["worker"] + lane for span in own],
-                [span["end"] - span["start"] for span in own],
-                left=[span["start"] for span in own],
-                height=0.62,
-                color=colour(look),
-                label=part,
-            )
-        axes.set(xlim=(0, until), ylim=(len(lanes) - 0.5, -0.5), xlabel="seconds")
-        axes.set_yticks(range(len(lanes)), labels=lanes)
-        axes.tick_params(axis="y", length=0)
-        axes.grid(visible=False, axis="y")
-        legend(figure, axes)
-        return figure
+    return [f"worker {i} {kind}" for i in range(num_workers) for kind in kinds]
+
+
+def _draw_bars(axes: Axes, spans: Sequence[Span], first: int) -> None:
+    """Draws lanes from row `first` on."""
+    for look, (part, lane) in enumerate(LANES.items()):
+        own = [span for span in spans if span["part"] == part]
+        axes.barh(
+            [first + 2 * span["worker"] + lane for span in own],
+            [span["end"] - span["start"] for span in own],
+            left=[span["start"] for span in own],
+            height=0.62,
+            color=colour(look),
+            label=part,
+        )
+
+
+def _label(figure: Figure, axes: Axes, lanes: Mapping[int, str]) -> None:
+    axes.set_xlabel("seconds")
+    axes.set_yticks(list(lanes), labels=list(lanes.values()))
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    legend(figure, axes)
 
 
 def _row(name: str, spans: Sequence[Span]) -> list[str]:
