@@ -142,7 +142,7 @@ def main() -> None:
         )
         report = args.out / "report.html"
         write_report(report, [*files, link], TITLE)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         parser.error(str(error))
     found = json.loads(link.read_text(encoding="utf-8"))
     console.print(f"Report: {report.resolve()}", soft_wrap=True, markup=False)

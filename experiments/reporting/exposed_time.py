@@ -17,7 +17,7 @@ NAMES = {
     "local_sgd": "Local SGD",
     "overlap_local_sgd": "Overlap Local-SGD",
 }
-HEADS = ("Seconds per round", "Without the mean", "Exposed", "Waiting")
+HEADS = ("Seconds per round", "Without the mean", "Exposed")
 _MEASURED = (
     "Two processes on this machine, each held on one core, with a real link between "
     "them: a private loopback with this rate, which both directions share. Exposed "
@@ -48,11 +48,6 @@ class Exposed(NamedTuple):
         """Gives what the mean adds to the round."""
         return self.round - self.without
 
-    @property
-    def waiting(self) -> float:
-        """Gives the part of the round that the mean adds."""
-        return max(0.0, self.exposed / self.round)
-
 
 def exposed_times(found: dict) -> dict[str, Exposed]:
     """Takes the medians of every strategy."""
@@ -64,11 +59,9 @@ def exposed_times(found: dict) -> dict[str, Exposed]:
 
 def row(name: str, time: Exposed) -> list[str]:
     """Writes a strategy as a row of a table: its name, then the columns of HEADS."""
-    return [
-        NAMES[name],
-        *(f"{x:.2f}" for x in (time.round, time.without, time.exposed)),
-        f"{time.waiting:.0%}",
-    ]
+    seconds = time.round, time.without, time.exposed
+    # Rounded first, and without the sign of a negative zero.
+    return [NAMES[name], *(f"{round(x, 2) + 0.0:.2f}" for x in seconds)]
 
 
 def title_of(found: dict) -> str:
@@ -101,8 +94,7 @@ def headline(found: dict) -> str:
 
 def section(files: Iterable[pathlib.Path]) -> Section | None:
     """Shows what was found, with all strategies in one figure."""
-    texts, tables, pictures = [], [], []
-    answers = []
+    answers, texts, tables, pictures = [], [], [], []
     for file in files:
         found = json.loads(file.read_text(encoding="utf-8"))
         is_modelled = found["how"] == "modelled"
@@ -111,8 +103,8 @@ def section(files: Iterable[pathlib.Path]) -> Section | None:
         texts.append(_MODELLED if is_modelled else _MEASURED)
         mean = statistics.median(found["mean"])
         note = (
-            f"One mean alone: {mean:.2f} s. Batches of {found['batch_size']}; "
-            f"{found['machine']}."
+            f"One mean alone, {found['how']}: {mean:.2f} s. Batches of "
+            f"{found['batch_size']}; {found['machine']}."
         )
         if is_modelled:
             note += f" Why there was no slow link: {found['why']}."
@@ -122,8 +114,12 @@ def section(files: Iterable[pathlib.Path]) -> Section | None:
         shown = " and ".join([", ".join(nums[:-1]), nums[-1]])
         title = f"Who computes and who communicates, {found['how']}"
         pictures.append(Picture(title, draw_groups(spans), _LANES.format(shown)))
-    text = " ".join(dict.fromkeys(texts))
     if not tables:
         return None
-    title = "Is the network hidden?"
-    return Section(title, text, tables, pictures, answer=" ".join(answers))
+    return Section(
+        title="Is the network hidden?",
+        text=" ".join(dict.fromkeys(texts)),
+        tables=tables,
+        pictures=pictures,
+        answer=" ".join(answers),
+    )
