@@ -158,7 +158,8 @@ def _hold() -> None:
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"{command[0]}: {done.stderr.strip()}")
+            reason, *_ = done.stderr.strip().splitlines() or [f"{done.returncode}"]
+            sys.exit(f"{command[0]}: {reason}")
     print(_READY, flush=True)
     sys.stdin.read()
 

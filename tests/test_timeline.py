@@ -3,13 +3,17 @@
 import json
 import sys
 
+import jax
 import numpy as np
 import pytest
 
 from experiments import report, timeline
 from experiments.hosts import why_not
+from experiments.network_work import Work, make_run, start
 from experiments.reporting import timeline_figure
 from experiments.reporting.page import to_page
+from experiments.timed_rounds import make_timed_round
+from olsgd_jax import worker_mean, worker_mesh
 from tests.pages import bars_of, relative, run_of, table_after
 
 REASON = why_not()
@@ -77,6 +81,29 @@ def test_a_row_has_medians_over_workers_and_rounds(page):
         ["Local SGD", "875", "500", "1500", "2875"],  # rounds of 2.0 and 3.75 s
         ["Overlap Local-SGD", "1000", "500", "500", "1500"],
     ]
+
+
+@pytest.mark.parametrize("name", ["sync_sgd", "local_sgd", "overlap_local_sgd"])
+def test_a_timed_round_is_the_round_that_it_shows(name):
+    work, mesh = Work(name, 3, width=8, depth=2, batch_size=4), worker_mesh(4)
+    state, batches = start(work, mesh)
+    # Workers differ in their data, so that a mean left out is seen.
+    batches = batches * jax.numpy.arange(1.0, 5.0)[:, None, None, None]
+    timed, run = make_timed_round(work, mesh), make_run(work, worker_mean, mesh)
+    parts = []
+
+    def note(part, run_part, *args):
+        parts.append(part)
+        return run_part(*args)
+
+    expected, _ = start(work, mesh)
+    for _ in range(2):
+        state = timed(note, state, batches)
+        expected, _ = run(expected, batches)
+    for one, other in zip(state.params, expected.params, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert state.round.tolist() == [2] * 4
+    assert parts.count("mean") >= (6 if name == "sync_sgd" else 2)
 
 
 def test_a_timeline_is_found_beside_records(tmp_path):

@@ -59,6 +59,10 @@ MISTAKES = {
     "`alpha_sweep --num-workers -1`": command(alpha_sweep, "--num-workers", -1),
     "`demo --rounds 0`": command(demo, "--rounds", 0),
     "`demo --seed -1`": command(demo, "--seed", -1),
+    "`demo --rate fast`": command(demo, "--rate", "fast"),
+    "`demo --rate 10gbit`": command(demo, "--rate", "10gbit"),
+    "`demo --repetitions 0`": command(demo, "--repetitions", 0),
+    "`demo --sync-period 0`": command(demo, "--sync-period", 0),
     "`launch --processes 0 -- true`": command(launch, "--processes", 0, "--", "true"),
     "`launch --processes 2` without a command": command(launch, "--processes", 2),
     "`launch` of a program that is not there": command(
