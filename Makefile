@@ -34,7 +34,7 @@ NOT_OF_JAX := $(patsubst %,tests/test_%.py, array_cache checkpoint_cost cifar10 
 .PHONY: help demo test test-newest run-tests clean
 
 help:
-	@echo "make demo         train on the bundled digits with 4 workers; writes out/demo/report.html"
+	@echo "make demo         train on the bundled digits, then hide a slow link; writes out/demo/report.html"
 	@echo "make test         format, lint, types, tests"
 	@echo "make test-newest  tests of all that touches JAX, with the newest JAX on Python 3.13 or 3.12"
 	@echo "make clean        remove all virtual environments and out"

@@ -33,7 +33,7 @@ Spans = list[tuple[int, str, float, float]]
 class Timed(Protocol):
     """Runs a part of a round, and notes when."""
 
-    def __call__(self, part: str, run: Callable, *args: ArrayTree) -> ArrayTree:
+    def __call__(self, part: str, run: Callable, /, *args: ArrayTree) -> ArrayTree:
         """Gives what `run` does of `args`, once it is there."""
         ...
 
