@@ -225,6 +225,12 @@ def test_the_last_line_says_what_was_seen_either_way(how, overlap, expected):
     assert exposed_time.headline(found) == expected
 
 
+@pytest.mark.parametrize(("seconds", "is_noise"), [(0.6, False), (0.5, True)])
+def test_a_time_below_zero_is_called_noise(seconds, is_noise):
+    found = times_of("measured", overlap_local_sgd=(seconds, 0.6))
+    assert ("below zero is noise" in exposed_time.remark(found)) == is_noise
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("step", [0.001, 0.5])  # the mean takes longer, or less long
 def test_modelled_lanes_end_when_the_model_says(strategy, step):

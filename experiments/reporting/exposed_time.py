@@ -92,6 +92,15 @@ def headline(found: dict) -> str:
     )
 
 
+def remark(found: dict) -> str:
+    """Says what to think of a round that took less time with the mean than without."""
+    if min(x.exposed for x in exposed_times(found).values()) > -0.005:
+        return ""
+    return (
+        "An exposed time below zero is noise, as of other programs that use the cores."
+    )
+
+
 def section(files: Iterable[pathlib.Path]) -> Section | None:
     """Shows what was found, with all strategies in one figure."""
     answers, texts, tables, pictures = [], [], [], []
@@ -106,6 +115,8 @@ def section(files: Iterable[pathlib.Path]) -> Section | None:
             f"One mean alone, {found['how']}: {mean:.2f} s. Batches of "
             f"{found['batch_size']}; {found['machine']}."
         )
+        if text := remark(found):
+            note += f" {text}"
         if is_modelled:
             note += f" Why there was no slow link: {found['why']}."
         tables.append(Table(["Strategy", *HEADS], rows, title_of(found), note))
