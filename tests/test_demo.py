@@ -18,7 +18,7 @@ from experiments.reporting.exposed_time import SLOW_LINK
 from experiments.slow_link import DEPTH, MEAN_SECONDS, RATES, STRATEGIES, width_for
 from olsgd_jax import read_records
 from olsgd_jax.delay import round_time
-from tests.pages import bars_of, table_after
+from tests.pages import bars_of, svg_of, table_after
 
 REASON = loopback.why_not()
 
@@ -135,7 +135,7 @@ def test_all_of_a_link_is_printed_in_80_columns_and_stands_in_the_page(demo_run)
         [line] = [x for x in lines if f"│ {row[0]} " in x]
         assert line.replace("│", " ").split() == " ".join(row).split()
     assert all(len(x) <= 80 for x in lines if not x.startswith(("Report", "There")))
-    assert printed.replace("\n", " ").endswith(f"{exposed_time.headline(found)} ")
+    assert " ".join(printed.split()).endswith(exposed_time.headline(found))
     assert exposed_time.headline(found) in page
     until = max(x["end"] for spans in found["spans"].values() for x in spans)
     bars = bars_of(page, f"Who computes and who communicates, {found['how']}", 1)
@@ -179,6 +179,9 @@ def test_without_a_link_it_is_modelled_and_says_so(demo_run, tmp_path, monkeypat
     assert headline in text
     assert "Who computes and who communicates, modelled" in text
     assert "Why there was no slow link: these programs are not" in text
+    figure = svg_of(text, "Who computes and who communicates, modelled")
+    assert ">mean</text>" in figure
+    assert ">mix</text>" not in figure  # it is not modelled
 
 
 def times_of(how, **rounds):

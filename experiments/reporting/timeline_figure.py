@@ -93,6 +93,8 @@ def _draw_bars(axes: Axes, spans: Sequence[Span], first: int) -> None:
     """Draws lanes from row `first` on."""
     for look, (part, lane) in enumerate(LANES.items()):
         own = [span for span in spans if span["part"] == part]
+        if not own:  # or its name would stand in the legend, in no colour of its own
+            continue
         axes.barh(
             [first + 2 * span["worker"] + lane for span in own],
             [span["end"] - span["start"] for span in own],
