@@ -1,15 +1,15 @@
 """Question: what do late and rare means of models cost, and what do they save?
 
 Run:     python -m experiments.demo --out out/demo
-Cost:    2 minutes 49 seconds (2 CPU cores, both busy with other work as well)
+Cost:    2 minutes (2 CPU cores; 2:49 with both busy with other work)
 Answer:  on these digits they cost nothing that shows in accuracy: synchronous SGD
          reaches 96.1 to 97.5 % over seeds 0 to 4, Local SGD 96.6 to 97.5, Overlap
          Local-SGD 96.4 to 97.8, the last two with a quarter of the bytes. Overlap
          Local-SGD ends with the highest train loss, 0.024 to 0.027 against 0.015 to
          0.021. On a 200 Mbit/s link they save most of a round: 8 local steps take
-         synchronous SGD 2.91 s, Local SGD 0.74 s and Overlap Local-SGD 0.39 s, where
-         the mean alone takes 0.35 s. out/demo/report.html shows one seed, and the
-         timeline of the link.
+         synchronous SGD 3.34 s, Local SGD 0.86 s and Overlap Local-SGD 0.53 s, where
+         the mean alone takes 0.35 s and adds 0.02 s. out/demo/report.html shows
+         one seed, and the timeline of the link.
 
 First, four workers train on scikit-learn's digits. Then two processes, each held on one
 core, run rounds with a slow link between them: a private loopback, which needs no root
