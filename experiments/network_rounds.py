@@ -24,7 +24,7 @@ from olsgd_jax import (
     worker_mean,
     worker_mesh,
 )
-from olsgd_jax.types import ArrayTree, Mean
+from olsgd_jax.types import Mean
 
 NUM_WARM = 2  # rounds of every kind that compile and settle
 
@@ -40,16 +40,11 @@ def measure(work: Work, repetitions: int) -> Samples:
     meet = meeting(mesh)
     kinds = {
         "with": rounds(work, worker_mean, mesh),
-        "without": rounds(work, no_mean, mesh),
+        "without": rounds(work, send_nothing, mesh),
         "mean": means_alone(work, mesh),
         "one": meet,
     }
     return take_turns(kinds, repetitions, meet, sent_bytes)
-
-
-def no_mean(tree: ArrayTree) -> ArrayTree:
-    """Leaves every worker what it has, and sends nothing."""
-    return tree
 
 
 def rounds(work: Work, mean: Mean, mesh: Mesh) -> Callable[[], None]:
