@@ -25,8 +25,8 @@ def test_an_example_runs_as_it_stands(example, capsys):
     assert float(capsys.readouterr().out) < 0.1
 
 
-def test_there_are_two_examples():
-    assert len(EXAMPLES) == 2
+def test_there_are_three_examples():
+    assert len(EXAMPLES) == 3
 
 
 @pytest.mark.parametrize("target", found(r"\]\(([^)#]+)\)"))

@@ -1,6 +1,7 @@
 """Compiles a round for accelerators that are not here, and says what overlaps.
 
     python -m olsgd_jax.overlap --target h100:1x1x8 --model resnet18 --sync-period 4
+    python -m olsgd_jax.overlap --target all --step    # of the optax face
     python -m olsgd_jax.overlap --target all --json
 
 Models: mlp (18.9 million parameters), resnet18 (11.2) and transformer (98.0). The exit
@@ -32,6 +33,11 @@ def _parser() -> argparse.ArgumentParser:
     option("--strategy", default="overlap_local_sgd", help="its name")
     option("--sync-period", type=int, default=4, help="local steps in a round")
     option("--stream", action="store_true", help="send a part with every local step")
+    option(
+        "--step",
+        action="store_true",
+        help="a train step with the optax face (distribute) instead of a round",
+    )
     option(
         "--form",
         default="chosen",
@@ -83,6 +89,7 @@ def main() -> int:
                 sync_period=args.sync_period,
                 stream=args.stream,
                 form=args.form,
+                step=args.step,
                 **{args.share: args.worker_devices},
             )
             with console.status(f"compiling {args.model} for {name}"):
@@ -96,7 +103,8 @@ def main() -> int:
         heads = ("target", "MB sent", "overlapped")
         heads += (f"temporaries in models{both}", f"processor seconds to compile{both}")
         columns = [Column(head, justify="right") for head in heads]
-        title = f"{args.model}, {args.strategy}, {args.sync_period} local steps"
+        what = "one of" if args.step else "a round of"
+        title = f"{args.model}, {args.strategy}, {what} {args.sync_period} local steps"
         table = Table(*columns, title=title)
         for result in results:
             table.add_row(*_row(result))

@@ -5,22 +5,26 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import jax
+import optax
 from jax.sharding import Mesh
-from jax.stages import Compiled, Wrapped
+from jax.stages import Compiled, Lowered, Wrapped
 
 from olsgd_jax.build import build_strategy
 from olsgd_jax.checks import check_choice
 from olsgd_jax.config import Config
+from olsgd_jax.distribute import distribute
 from olsgd_jax.drivers.make_round import make_round
 from olsgd_jax.drivers.platforms import Platform, platform_of
+from olsgd_jax.drivers.step import overlap_jit
 from olsgd_jax.local import Steps
 from olsgd_jax.overlap.report import overlap_report
 from olsgd_jax.overlap.targets import target
-from olsgd_jax.overlap.workload import OPTIMIZER, WORKLOADS, arguments
+from olsgd_jax.overlap.workload import OPTIMIZER, WORKLOADS, arguments, placed
+from olsgd_jax.placement import to_workers
 from olsgd_jax.round import tree_form
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import ArrayTree, Mean
+from olsgd_jax.types import ArrayTree, Batch, Mean, Params
 from olsgd_jax.workers import WORKERS
 
 
@@ -35,6 +39,7 @@ class Setting(NamedTuple):
     form: str = "chosen"  # by the platform; "tree" for what a compiler does by itself
     data: int = 1  # devices of a worker that share its batches
     fsdp: int = 1  # devices of a worker that share its model as well
+    step: bool = False  # a train step of `distribute` instead of a round
 
 
 def measure(setting: Setting, compare: bool = False) -> dict:
@@ -51,6 +56,11 @@ def measure(setting: Setting, compare: bool = False) -> dict:
     check_choice("form", setting.form, ("chosen", "tree"))
     if setting.stream and setting.form == "tree":
         raise ValueError("form must be 'chosen' for a streamed round, got 'tree'")
+    if setting.step and (setting.stream or setting.form == "tree" or compare):
+        raise ValueError(
+            "step must be False with stream, form 'tree' or compare: a step always "
+            "sends a fragment, in its own form, and has no round to compare with"
+        )
     mesh = target(setting.target, data=setting.data, fsdp=setting.fsdp)
     platform = platform_of(mesh)
     if setting.form == "tree":
@@ -111,9 +121,30 @@ def _strategy(setting: Setting, mesh: Mesh) -> Strategy:
 def _compile(
     setting: Setting, mesh: Mesh, platform: Platform
 ) -> tuple[Compiled, dict[str, float]]:
-    workload = WORKLOADS[setting.model]
     num_workers = mesh.shape[WORKERS]
-    strategy = _strategy(setting, mesh)
+    if setting.step:
+        params, lowered = _lowered_step(setting, mesh)
+    else:
+        params, lowered = _lowered_round(setting, mesh, platform)
+    # Of the processor, not of the clock: other work beside it changes them little.
+    began = time.process_time()
+    compiled = lowered.compile()
+    seconds = time.process_time() - began
+    memory = compiled.memory_analysis()
+    assert memory is not None  # for these compilers
+    leaves = jax.tree.leaves(params)
+    return compiled, {
+        "parameter_bytes": sum(x.size * x.dtype.itemsize for x in leaves)
+        // num_workers,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "compile_seconds": round(seconds, 1),
+    }
+
+
+def _lowered_round(
+    setting: Setting, mesh: Mesh, platform: Platform
+) -> tuple[Params, Lowered]:
+    workload, strategy = WORKLOADS[setting.model], _strategy(setting, mesh)
     run = make_round(
         workload.task.loss,
         OPTIMIZER,
@@ -124,17 +155,29 @@ def _compile(
         platform=platform,
     )
     state, batches = arguments(workload, mesh, strategy, setting.sync_period)
-    lowered = cast(Wrapped, run).lower(state, batches)
-    # Of the processor, not of the clock: other work beside it changes them little.
-    began = time.process_time()
-    compiled = lowered.compile()
-    seconds = time.process_time() - began
-    memory = compiled.memory_analysis()
-    assert memory is not None  # for these compilers
-    leaves = jax.tree.leaves(state.params)
-    return compiled, {
-        "parameter_bytes": sum(x.size * x.dtype.itemsize for x in leaves)
-        // num_workers,
-        "temporary_bytes": memory.temp_size_in_bytes,
-        "compile_seconds": round(seconds, 1),
-    }
+    return state.params, cast(Wrapped, run).lower(state, batches)
+
+
+def _lowered_step(setting: Setting, mesh: Mesh) -> tuple[Params, Lowered]:
+    workload, strategy = WORKLOADS[setting.model], _strategy(setting, mesh)
+    tx = distribute(OPTIMIZER, strategy, setting.sync_period)
+
+    def train_step(state: ArrayTree, batch: Batch) -> tuple[ArrayTree, jax.Array]:
+        params, model_state, opt_state = state
+        gradient = jax.value_and_grad(workload.task.loss, has_aux=True)
+        key = jax.random.key(0)
+        (value, model_state), grads = gradient(params, model_state, batch, key)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        params = optax.apply_updates(params, updates)
+        return (params, model_state, opt_state), value
+
+    def start() -> ArrayTree:
+        params, model_state = workload.task.init(jax.random.key(0))
+        return to_workers((params, model_state, tx.init(params)), mesh.shape[WORKERS])
+
+    _, batches = arguments(workload, mesh, strategy, sync_period=1)
+    batch = jax.eval_shape(lambda x: jax.tree.map(lambda leaf: leaf[:, 0], x), batches)
+    state = jax.eval_shape(start)
+    run = cast(Wrapped, overlap_jit(train_step, mesh))
+    state, batch = placed(state, mesh), placed(batch, mesh)
+    return state[0], run.lower(state, batch)

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from olsgd_jax.models.mlp import MLP
 from olsgd_jax.models.resnet import ResNet
@@ -80,9 +80,16 @@ def arguments(
         return state, batches
 
     state, batches = jax.eval_shape(state_and_batches)
-    shardings = state_shardings(state, mesh), batch_shardings(batches, mesh)
-    return jax.tree.map(
-        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-        (state, batches),
-        shardings,
-    )
+    shardings = batch_shardings(batches, mesh)
+    return placed(state, mesh), jax.tree.map(_with_sharding, batches, shardings)
+
+
+def placed(state: ArrayTree, mesh: Mesh) -> ArrayTree:
+    """Places the shapes of arrays with a leading worker axis on the mesh."""
+    return jax.tree.map(_with_sharding, state, state_shardings(state, mesh))
+
+
+def _with_sharding(
+    x: jax.ShapeDtypeStruct, sharding: NamedSharding
+) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)

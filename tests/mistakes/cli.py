@@ -78,6 +78,7 @@ MISTAKES = {
     "`plan --bandwidth fast`": command(
         plan, "--target", "h100:1x1x8", "--bandwidth", "fast"
     ),
+    "`overlap --step --stream`": command(overlap, "--step", "--stream"),
     "`overlap --target p100:1x1x8`": command(overlap, "--target", "p100:1x1x8"),
     "`bench --model vgg`": command(bench, "--model", "vgg"),
     "`bench --strategies adam`": command(bench, "--strategies", "adam"),

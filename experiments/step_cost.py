@@ -1,0 +1,161 @@
+"""Question: what does a step of `distribute` cost beside the same step with `pmean`?
+
+Run:     python -m experiments.step_cost
+Cost:    1 minute (2 CPU cores)
+Answer:  (see below)
+
+One process with 4 CPU devices, AdamW, rounds of 4 steps. Rounds of each kind take turns
+in one run; a ratio is the median over pairs of neighbours. Nothing overlaps inside of
+one CPU program, so this is the price of carrying the mean, not what hiding it saves.
+"""
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from rich.console import Console
+from rich.table import Column, Table
+
+from experiments.options import count
+from olsgd_jax import (
+    MLP,
+    cocod_sgd,
+    distribute,
+    local_sgd,
+    overlap_jit,
+    overlap_local_sgd,
+    sync_sgd,
+    to_workers,
+    worker_mesh,
+)
+from olsgd_jax.types import ArrayTree
+
+NUM_WORKERS, SYNC_PERIOD = 4, 4
+OPTIMIZER = optax.adamw(1e-3)
+STRATEGIES = {
+    "sync_sgd": sync_sgd(),
+    "local_sgd": local_sgd(),
+    "cocod_sgd": cocod_sgd(),
+    "overlap_local_sgd": overlap_local_sgd(pullback=0.6, anchor_momentum=0.7),
+}
+NETWORKS = {  # a network, and the shape of one worker's batch
+    "mlp": (MLP(512, num_classes=10, depth=4), (32, 784)),
+    "convolutions": (
+        nn.Sequential(
+            [
+                *(nn.Conv(64, (3, 3)), nn.relu, nn.Conv(64, (3, 3)), nn.relu),
+                *(lambda x: x.mean(axis=(1, 2)), nn.Dense(10)),
+            ]
+        ),
+        (16, 16, 16, 3),
+    ),
+}
+
+
+def make_rounds(name: str) -> dict[str, Callable[[], None]]:
+    """Builds a function for each kind of step that runs one round of it."""
+    network, shape = NETWORKS[name]
+    mesh = worker_mesh(NUM_WORKERS)
+    inputs = jax.random.normal(jax.random.key(0), (NUM_WORKERS, *shape))
+    labels = jnp.zeros((NUM_WORKERS, shape[0]), jnp.int32)
+    params = network.init(jax.random.key(1), inputs[0])["params"]
+    plain = optax.chain(_average(), OPTIMIZER)
+    kinds = {"pmean": plain} | {
+        name: distribute(OPTIMIZER, strategy, SYNC_PERIOD)
+        for name, strategy in STRATEGIES.items()
+    }
+
+    def make_round(tx: optax.GradientTransformation) -> Callable[[], None]:
+        def train_step(state: ArrayTree, inputs: jax.Array, labels: jax.Array):
+            params, opt_state = state
+
+            def loss_of(params: ArrayTree) -> jax.Array:
+                logits = jnp.asarray(network.apply({"params": params}, inputs))
+                losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+                return losses.mean()
+
+            loss, grads = jax.value_and_grad(loss_of)(params)
+            updates, opt_state = tx.update(grads, opt_state, params)
+            return (optax.apply_updates(params, updates), opt_state), loss
+
+        step = overlap_jit(train_step, mesh)
+        state = to_workers((params, tx.init(params)), NUM_WORKERS, mesh)
+
+        def run_round() -> None:
+            nonlocal state
+            for _ in range(SYNC_PERIOD):
+                state, _ = step(state, inputs, labels)
+            jax.block_until_ready(state)
+
+        return run_round
+
+    return {name: make_round(tx) for name, tx in kinds.items()}
+
+
+def _average() -> optax.GradientTransformation:
+    """What users write by hand: `jax.lax.pmean` of the gradients."""
+
+    def update(updates: ArrayTree, state: ArrayTree, params: ArrayTree | None = None):
+        return jax.lax.pmean(updates, "workers"), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def measure(name: str, repetitions: int) -> dict[str, dict[str, float]]:
+    """Gives each kind's median milliseconds, and its ratios to the step with pmean."""
+    rounds, chance = make_rounds(name), random.Random(0)
+    seconds = {kind: [] for kind in rounds}
+    cpu = {kind: [] for kind in rounds}
+    for repetition in range(-2, repetitions):
+        for kind in chance.sample(list(rounds), len(rounds)):
+            began, began_cpu = time.perf_counter(), time.process_time()
+            rounds[kind]()
+            if repetition >= 0:
+                seconds[kind].append((time.perf_counter() - began) / SYNC_PERIOD)
+                cpu[kind].append((time.process_time() - began_cpu) / SYNC_PERIOD)
+
+    def ratio(times: dict[str, list[float]], kind: str) -> float:
+        pairs = zip(times[kind], times["pmean"], strict=True)
+        return statistics.median(ours / theirs for ours, theirs in pairs)
+
+    return {
+        kind: {
+            "milliseconds": 1e3 * statistics.median(seconds[kind]),
+            "time": ratio(seconds, kind),
+            "cpu": ratio(cpu, kind),
+        }
+        for kind in rounds
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--repetitions", type=count, default=60, help="rounds of each kind"
+    )
+    args = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", NUM_WORKERS)
+    console = Console()
+    heads = ("ms per step", "of pmean's time", "of its CPU time")
+    for name in NETWORKS:
+        with console.status(f"{name}: {args.repetitions} rounds of each kind"):
+            measured = measure(name, args.repetitions)
+        table = Table("step", *(Column(x, justify="right") for x in heads), title=name)
+        for kind, x in measured.items():
+            table.add_row(
+                kind, f"{x['milliseconds']:.2f}", f"{x['time']:.2f}", f"{x['cpu']:.2f}"
+            )
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What README and docs show, runs, and overlaps on hardware that is not here."""
+
+import pathlib
+import re
+
+import jax
+import pytest
+
+from experiments.memory import models_kept
+from olsgd_jax import overlap_jit
+from olsgd_jax.overlap import assert_overlapped, target
+from olsgd_jax.overlap.targets import TARGETS
+from olsgd_jax.overlap.workload import placed
+
+ROOT = pathlib.Path(__file__).parents[1]
+README, ADOPT = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/adopt.md")
+)
+
+
+def examples_in(text):
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+LINEN = next(x for x in examples_in(README) if "TrainState" in x)
+NNX, ACCUMULATED, *_ = ADOPTED = examples_in(ADOPT)
+
+
+def run(example):
+    """Runs an example as users do, and gives its names."""
+    names = {}
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        exec(compile(example, "example", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("example", ADOPTED)
+def test_an_example_of_the_docs_runs_as_it_stands(example, capsys):
+    run(example)
+    assert float(capsys.readouterr().out) < 0.1  # losses start near 1
+
+
+CASES = [("linen", LINEN, name) for name in TARGETS]
+CASES += [("nnx", NNX, name) for name in TARGETS]
+CASES += [("accumulated", ACCUMULATED, name) for name in ("h100", "v5e", "v6e")]
+
+
+@pytest.mark.parametrize(
+    ("example", "name"),
+    [x[1:] for x in CASES],
+    ids=[f"{kind}-{name}" for kind, _, name in CASES],
+)
+def test_the_step_of_an_example_overlaps_as_printed(example, name):
+    pytest.importorskip("libtpu" if name[0] in "v7" else "jax_cuda13_plugin")
+    mesh = target(name)
+    names = run(example.replace("jax.device_count()", str(mesh.size)))
+    state, batch = jax.eval_shape(lambda x: x, (names["state"], names["batch"]))
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        step = overlap_jit(names["train_step"], mesh)
+        compiled = step.lower(placed(state, mesh), placed(batch, mesh)).compile()
+    assert_overlapped(compiled, at_least=0.99)
+
+
+def test_the_table_of_memory_is_what_is_kept():
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\d) .*?\|", README, re.MULTILINE))
+    rounds = dict(re.findall(r"^\| `(\w+)` \| \d[^|]*\| (\d)", README, re.MULTILINE))
+    for name, (step, a_round) in models_kept().items():
+        assert (int(step + 0.01), int(a_round)) == (int(rows[name]), int(rounds[name]))
