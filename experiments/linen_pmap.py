@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from flax.training.train_state import TrainState
 
-from olsgd_jax import distribute, overlap_local_sgd, to_workers
+from olsgd_jax import consensus_of, distribute, overlap_local_sgd, to_workers
 from olsgd_jax.data.datasets import load_dataset
 
 NUM_WORKERS, SYNC_PERIOD, BATCH_SIZE = 4, 4, 32
@@ -54,8 +54,8 @@ def main(num_steps: int = 200) -> float:
         if (k + 1) % 50 == 0:
             print(f"step {k + 1}: loss {loss.mean():.3f}")
 
-    consensus = jax.tree.map(lambda x: x.mean(axis=0), state.params)
-    logits = jnp.asarray(network.apply({"params": consensus}, digits.test_inputs))
+    model = consensus_of(state)
+    logits = jnp.asarray(network.apply({"params": model.params}, digits.test_inputs))
     accuracy = float((logits.argmax(axis=-1) == digits.test_labels).mean())
     print(f"test accuracy of the consensus: {accuracy:.1%}")
     return accuracy

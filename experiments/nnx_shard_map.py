@@ -15,7 +15,14 @@ import optax
 from flax import nnx
 from jax.sharding import PartitionSpec
 
-from olsgd_jax import distribute, overlap_local_sgd, to_workers, worker_mesh
+from olsgd_jax import (
+    compiler_options,
+    consensus_of,
+    distribute,
+    overlap_local_sgd,
+    to_workers,
+    worker_mesh,
+)
 from olsgd_jax.data.datasets import load_dataset
 
 NUM_WORKERS, SYNC_PERIOD, BATCH_SIZE = 4, 4, 32
@@ -58,7 +65,8 @@ def main(num_steps: int = 200) -> float:
 
     spec = PartitionSpec("workers")
     sharded = jax.shard_map(train_step, mesh=mesh, in_specs=spec, out_specs=spec)
-    step = jax.jit(sharded, donate_argnums=0)
+    options = compiler_options(mesh)
+    step = jax.jit(sharded, donate_argnums=0, compiler_options=options)
     rng = np.random.default_rng(0)
     for k in range(num_steps):
         rows = rng.integers(len(digits.train_labels), size=(NUM_WORKERS, BATCH_SIZE))
@@ -68,7 +76,7 @@ def main(num_steps: int = 200) -> float:
         if (k + 1) % 50 == 0:
             print(f"step {k + 1}: loss {losses.mean():.3f}")
 
-    model, _ = nnx.merge(graph, jax.tree.map(lambda x: x.mean(axis=0), state))
+    model, _ = nnx.merge(graph, consensus_of(state))
     logits = model(jnp.asarray(digits.test_inputs))
     accuracy = float((logits.argmax(axis=-1) == digits.test_labels).mean())
     print(f"test accuracy of the consensus: {accuracy:.1%}")

@@ -65,7 +65,7 @@ def streaming(planned: Plan) -> str:
         return ""
     fewer = ""
     if planned.fragment_steps is not None:
-        fewer = f", or a fragment with every {planned.fragment_steps} steps"
+        fewer = f"; a fragment would need {planned.fragment_steps} steps to hide behind"
     return (
         "A local step is too short to stream: it takes "
         f"{1e3 * planned.step_seconds:,.2f} ms, and the fragment that goes with it "

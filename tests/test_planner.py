@@ -154,7 +154,7 @@ def test_steps_that_are_too_short_to_stream_are_told_what_to_do():
     assert f"fragment that goes with it {1e3 * short.fragment_seconds:.2f} ms" in said
     assert f"compute {streamed.time.utilisation:.0%} of the time" in said
     assert "make_round without stream, which sends once a round (100%)" in said
-    assert f"a fragment with every {n} steps" in said
+    assert f"a fragment would need {n} steps" in said
 
 
 @needs_compiler

@@ -24,8 +24,9 @@ _BARRIER = (
     "tell the compiler that nobody needs the mean before the local steps have ended: "
     "mean, end = lax.optimization_barrier((mean, end)), of one flat vector"
 )
-_V5E = f"compile with compiler_options={EXCHANGE | FUSE_INTO_LOOPS}"
-_TPU = f"compile with compiler_options={SPARSE_CORES}"
+_STEP = "a step with distribute: overlap_jit and a sync_period of 2 or more"
+_V5E = f"{_STEP}; else compile with compiler_options={EXCHANGE | FUSE_INTO_LOOPS}"
+_TPU = f"{_STEP}; else compile with compiler_options={SPARSE_CORES}"
 _TPU_WORKER = (
     "on TPUs the devices of a worker need for its gradients what would carry the mean; "
     "make_round exchanges it, beside two local steps: make sync_period 2 or more; or, "
