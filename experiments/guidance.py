@@ -49,7 +49,7 @@ from olsgd_jax import (
 NUM_WORKERS, NUM_PARTS = 4, 20  # a run is evaluated at the end of each of its parts
 CONTEXT, BATCH_SIZE = 64, {"gpt": 12, "digits": 32}
 EARLY = 0.2  # of a run, for the table's column of early losses
-RUNS = "runs.jsonl"
+SYNC_PERIODS, RUNS = (1, 2, 4, 8), "runs.jsonl"
 
 
 class Case(NamedTuple):
@@ -125,14 +125,14 @@ def read_text(data_dir: str | os.PathLike | None, split: str) -> bytes:
     return source[0]["text"]
 
 
-def gpt(data_dir: str | os.PathLike | None) -> Problem:
+def gpt(data_dir: str | os.PathLike | None, width: int = 64, depth: int = 2) -> Problem:
     """Sets up the language model, with AdamW."""
     train, test = (read_text(data_dir, split) for split in ("train", "validation"))
     characters = np.array(sorted(set(train + test)), np.uint8)
     codes = np.zeros(256, np.int32)
     codes[characters] = np.arange(len(characters), dtype=np.int32)
     train, test = (codes[np.frombuffer(text, np.uint8)] for text in (train, test))
-    model = GPT(len(characters))
+    model = GPT(len(characters), width, depth)
 
     def windows(text: np.ndarray, begin: np.ndarray) -> tuple:
         rows = text[begin[..., None] + np.arange(CONTEXT + 1)]
@@ -147,7 +147,7 @@ def gpt(data_dir: str | os.PathLike | None) -> Problem:
         )
         return optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
 
-    held_out = windows(test, np.linspace(0, len(test) - CONTEXT - 1, 256).astype(int))
+    held_out = windows(test, np.linspace(0, len(test) - CONTEXT - 1, 128).astype(int))
     return Problem(
         lambda key: model.init(key, held_out[0][:1])["params"],
         _cross_entropy(model),
@@ -174,7 +174,7 @@ def digits() -> Problem:
         )
 
     return Problem(
-        lambda key: model.init(key, data.test_inputs[:1])["params"],
+        lambda key: model.init(key, jnp.asarray(data.test_inputs[:1]))["params"],
         _cross_entropy(model),
         optimizer,
         examples,
@@ -249,12 +249,15 @@ def _steps(loss: Callable, tx: optax.GradientTransformation) -> Callable:
 OVERLAP = ((0.6, 0.7), (0.6, 0.0), (0.3, 0.0), (0.5, 0.5))
 
 
-def cases(tasks: Sequence[str], num_seeds: int) -> list[Case]:
-    """Lists all runs, the most telling ones first."""
-    found = []
-    for task in tasks:
-        found += _cases_of(task, {"gpt": 1e-3, "digits": 0.1}[task], num_seeds)
-    return list(dict.fromkeys(found))
+def cases(task: str, num_seeds: int, sync_periods: Sequence[int]) -> list[Case]:
+    """Lists all runs of a task, the most telling ones first."""
+    found = _cases_of(task, {"gpt": 1e-3, "digits": 0.1}[task], num_seeds)
+    wanted = [
+        case
+        for case in found
+        if case.strategy == "sync_sgd" or case.sync_period in sync_periods
+    ]
+    return list(dict.fromkeys(wanted))
 
 
 def _cases_of(task: str, rate: float, num_seeds: int) -> list[Case]:
@@ -275,24 +278,21 @@ def _cases_of(task: str, rate: float, num_seeds: int) -> list[Case]:
         for part in (0.1, 0.25)
         if case.anchor_momentum != 0.5
     ]
-    # The rate that makes up for what a mix takes back (see `progress_of`), and twice.
+    # Rates that make up for what a mix takes back (see `progress_of`), and more.
     rates = [
-        case._replace(learning_rate=round(rate / progress_of(case), 6))
-        for case in delayed
-        if case.pullback is not None
+        case._replace(learning_rate=round(times * rate / progress_of(case), 6))
+        for times in (1, 2, 4)
+        for case in (sync, *others(4))
+        if times == 1 or (case.pullback, case.anchor_momentum) not in OVERLAP[1::2]
     ]
-    rates += [
-        case._replace(learning_rate=times * rate)
-        for case in (sync, *others(4)[:2])
-        for times in (2, 4)
-    ]
-    first = [sync, *others(4), *rates, *warm, *others(8), *others(1), *others(2)]
     seeds = [
         case._replace(seed=seed)
-        for case in (sync, *others(4), *rates[: len(OVERLAP)])
         for seed in range(1, num_seeds)
+        for case in (sync, *others(4), *rates)
+        if case.learning_rate * progress_of(case) < 1.01 * rate
     ]
-    return first + seeds
+    first = [sync, *others(4), *rates, *warm, *seeds]
+    return first + others(8) + others(1) + others(2)
 
 
 def progress_of(case: Case) -> float:
@@ -330,7 +330,9 @@ def run_all(
     """Trains every case that `file` does not hold yet, and gives all of them."""
     file.parent.mkdir(parents=True, exist_ok=True)
     kept = read_runs(file)
-    file.write_text("".join(json.dumps(run) + "\n" for run in kept), encoding="utf-8")
+    if file.exists() and not file.read_bytes().endswith(b"\n"):  # it was cut off
+        whole = "".join(json.dumps(run) + "\n" for run in kept)
+        file.write_text(whole, encoding="utf-8")
     done = {(Case(**run["case"]), run["num_steps"]): run for run in kept}
     runs, todo = [], list(todo)
     with make_progress(console) as progress, file.open("a", encoding="utf-8") as out:
@@ -417,6 +419,13 @@ def main() -> None:
     add("--steps", type=count, default=320, help="local steps of a run; %(default)s")
     add("--seeds", type=count, default=3, help="of the most telling runs; %(default)s")
     add("--first", type=count, help="runs of each task, from the first; all")
+    add(
+        "--sync-periods",
+        type=count,
+        nargs="+",
+        default=SYNC_PERIODS,
+        help="local steps in a round of the runs that are made; 1 2 4 8",
+    )
     add("--data-dir", help="of TensorFlow Datasets; TFDS_DATA_DIR")
     args = parser.parse_args()
     if args.steps % NUM_PARTS:
@@ -429,7 +438,7 @@ def main() -> None:
     try:
         problems = {task: makers[task]() for task in args.tasks}
         for task in args.tasks:
-            todo = cases([task], args.seeds)[: args.first]
+            todo = cases(task, args.seeds, args.sync_periods)[: args.first]
             runs = run_all(todo, problems, args.steps, args.out / RUNS, console)
             console.print(table(runs, f"{task}: held-out loss, {args.steps} steps"))
     except OSError as error:
