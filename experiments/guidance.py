@@ -4,11 +4,11 @@ Run:     python -m experiments.guidance --data-dir DIRECTORY --out out/guidance
 Cost:    pending
 Answer:  pending
 
-Four workers, which are lanes of one device, train with the optax face: a character-level
-GPT on Tiny Shakespeare with AdamW, and scikit-learn's digits with SGD and Nesterov
-momentum. All runs of a seed begin with the same model and see the same examples in the
-same order. What is compared is the loss of the consensus on held-out data after the same
-number of local steps.
+Four workers, which are lanes of one device, train with the optax face: a GPT of
+characters on Tiny Shakespeare with AdamW, and scikit-learn's digits with SGD and
+Nesterov momentum. All runs of a seed begin with the same model and see the same
+examples in the same order. What is compared is the loss of the consensus on held-out
+data after the same number of local steps.
 
 A blocking warm-up averages gradients at every one of the first steps (`sync_sgd`), and
 then hands params and optimizer state to the strategy.
@@ -21,7 +21,7 @@ import pathlib
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -122,7 +122,9 @@ def read_text(data_dir: str | os.PathLike | None, split: str) -> bytes:
     source = tfds.data_source(
         "tiny_shakespeare", split=split, data_dir=root, download=False
     )
-    return source[0]["text"]
+    # It declares another type than it has.
+    [example] = cast(Sequence[dict[str, bytes]], source)
+    return example["text"]
 
 
 def gpt(data_dir: str | os.PathLike | None, width: int = 64, depth: int = 2) -> Problem:
@@ -150,7 +152,7 @@ def gpt(data_dir: str | os.PathLike | None, width: int = 64, depth: int = 2) -> 
     held_out = windows(test, np.linspace(0, len(test) - CONTEXT - 1, 128).astype(int))
     return Problem(
         lambda key: model.init(key, held_out[0][:1])["params"],
-        _cross_entropy(model),
+        _cross_entropy(model.apply),
         optimizer,
         examples,
         held_out,
@@ -175,17 +177,17 @@ def digits() -> Problem:
 
     return Problem(
         lambda key: model.init(key, jnp.asarray(data.test_inputs[:1]))["params"],
-        _cross_entropy(model),
+        _cross_entropy(model.apply),
         optimizer,
         examples,
         (data.test_inputs, data.test_labels),
     )
 
 
-def _cross_entropy(model: nn.Module) -> Callable[[optax.Params, tuple], jax.Array]:
+def _cross_entropy(apply: Callable) -> Callable[[optax.Params, tuple], jax.Array]:
     def loss(params: optax.Params, batch: tuple) -> jax.Array:
         inputs, labels = batch
-        logits = jnp.asarray(model.apply({"params": params}, inputs))
+        logits = jnp.asarray(apply({"params": params}, inputs))
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
     return loss
