@@ -49,13 +49,16 @@ def check_like(name: str, tree: ArrayTree, expected: ArrayTree, hint: str) -> No
         )
 
 
-def check_leading_axes(name: str, tree: ArrayTree, axes: dict[str, int]) -> None:
+def check_leading_axes(
+    name: str, tree: ArrayTree, axes: dict[str, int], hint: str = ""
+) -> None:
     """Raises unless the first axes of every array in `tree` have the given sizes.
 
     Args:
       name: the argument's name, for the message.
       tree: what was passed.
       axes: size by name of axis, in order, as in {"num_workers": 4}.
+      hint: how to mend it, where the caller knows.
     """
     wanted = tuple(axes.values())
     leaves = jax.tree_util.tree_leaves_with_path(tree)
@@ -67,7 +70,7 @@ def check_leading_axes(name: str, tree: ArrayTree, axes: dict[str, int]) -> None
             named = ", ".join(f"{axis} {size}" for axis, size in axes.items())
             raise ValueError(
                 f"{name} must have leading axes ({named}), "
-                f"got shape {shape} at {_where(path)}"
+                f"got shape {shape} at {_where(path)}{hint and '; '}{hint}"
             )
 
 

@@ -216,7 +216,12 @@ def test_arguments_without_a_worker_axis_are_refused():
     step = overlap_jit(make_step(tx), worker_mesh(4))
     with pytest.raises(ValueError, match="arguments must have a leading worker axis"):
         step((X, tx.init(X)), jnp.ones((4, 3)))
-    with pytest.raises(ValueError, match=r"argument 1 must have leading axes"):
+    message = (
+        r"argument 1 must have leading axes \(num_workers 4\), got shape \(8, 3\) "
+        r"at the top; .* give state a worker axis with to_workers, and shape data "
+        r"\(worker, batch, ...\)"
+    )
+    with pytest.raises(ValueError, match=message):
         step(start(tx, worker_mesh(4)), jnp.ones((8, 3)))
 
 

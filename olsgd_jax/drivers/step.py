@@ -124,10 +124,14 @@ def _check_arguments(args: tuple, mesh: Mesh | None, axis_name: str) -> None:
             f"{np.shape(leaves[0]) if leaves else ()}; give state one with to_workers, "
             "and shape data (worker, batch, ...)"
         )
+    hint = (
+        "the first array of the arguments says how many workers there are; give state "
+        "a worker axis with to_workers, and shape data (worker, batch, ...)"
+    )
     for number, tree in enumerate(args):
         if jax.tree.leaves(tree):
             name = f"argument {number}"
-            check_leading_axes(name, tree, {"num_workers": num_workers})
+            check_leading_axes(name, tree, {"num_workers": num_workers}, hint)
     for path, leaf in jax.tree_util.tree_leaves_with_path(args):
         if num_workers > 1 and _is_key(leaf) and _is_same_for_all(leaf):
             warnings.warn(
