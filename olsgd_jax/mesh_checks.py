@@ -28,7 +28,7 @@ def check_mesh(mesh: object, axis_name: Hashable) -> None:
         raise ValueError(
             f"mesh must have an axis {axis_name!r}, got the axes "
             f"{', '.join(map(str, mesh.axis_names))}; make it with "
-            "worker_mesh(num_workers)"
+            "worker_mesh(num_workers), or name yours with axis_name"
         )
     if any(kind != AxisType.Auto for kind in mesh.axis_types):
         kinds = dict(zip(mesh.axis_names, map(str, mesh.axis_types), strict=True))

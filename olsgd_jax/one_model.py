@@ -120,8 +120,9 @@ def _local(tree: ArrayTree) -> ArrayTree:
 def _check_worker_axis(state: ArrayTree) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         sharding = getattr(leaf, "sharding", None)  # NumPy's arrays have none
-        is_copied = (
+        is_copied = (  # counts are the same on all workers, and may be
             sharding is not None
+            and jnp.issubdtype(leaf.dtype, jnp.floating)
             and len(sharding.device_set) > 1
             and sharding.is_fully_replicated
         )

@@ -16,12 +16,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from olsgd_jax.checks import check_count
 from olsgd_jax.mesh import FSDP
+from olsgd_jax.mesh_checks import check_mesh
 from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers import WORKERS
 
 
 def to_workers(
-    tree: ArrayTree, num_workers: int, mesh: Mesh | None = None
+    tree: ArrayTree,
+    num_workers: int,
+    mesh: Mesh | None = None,
+    axis_name: str = WORKERS,
 ) -> ArrayTree:
     """Gives every worker its own copy of a tree.
 
@@ -29,6 +33,7 @@ def to_workers(
       tree: arrays without a worker axis.
       num_workers: m.
       mesh: where the workers are; None for lanes of one device.
+      axis_name: the mesh axis along which the workers lie.
 
     Returns:
       The tree with a leading worker axis, placed on the mesh.
@@ -45,8 +50,26 @@ def to_workers(
             lambda x: jnp.broadcast_to(x, (num_workers, *jnp.shape(x))), tree
         )
 
-    shardings = state_shardings(jax.eval_shape(copies, tree), mesh)
+    check_mesh(mesh, axis_name)
+    shardings = state_shardings(jax.eval_shape(copies, tree), mesh, axis_name)
+    tree = jax.tree.map(_free_to_move, tree)
     return jax.jit(copies, out_shardings=shardings)(tree)
+
+
+def _free_to_move(x: ArrayTree) -> ArrayTree:
+    """Takes an array off the one device that it is bound to, as a consensus is."""
+    is_bound = (
+        isinstance(x, jax.Array)
+        and not isinstance(x, jax.core.Tracer)
+        and x.committed
+        and len(x.sharding.device_set) == 1
+    )
+    if not is_bound:
+        return x
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        data = np.asarray(jax.random.key_data(x))
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    return np.asarray(x)
 
 
 def state_shardings(

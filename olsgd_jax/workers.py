@@ -182,7 +182,7 @@ def on_workers(
         if jax.tree.leaves(trees)[0].shape[0] > 1:
             return jax.vmap(fn, axis_name=_LANES)(*trees)
         worker = jax.tree.map(lambda x: x[0], trees)
-        return jax.tree.map(lambda x: x[None], fn(*worker))
+        return jax.tree.map(lambda x: jnp.asarray(x)[None], fn(*worker))
 
     spec = PartitionSpec(axis_name)
     # Unchecked, so that a loss may hold scans whose carry starts as a constant. Other

@@ -328,3 +328,33 @@ def test_plain_orbax_saves_and_restores_the_consensus_and_the_state(mesh, tmp_pa
     np.testing.assert_allclose(one, np.mean(state[0], 0), atol=1e-12)
     ours, theirs = step(same, centres), step(state, centres)
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+def test_a_step_that_keeps_its_state_is_refused(mesh):
+    # As nnx steps do that update in place: nothing would be trained.
+    def train_step(state, centre):
+        return loss(state, centre)
+
+    with pytest.raises(ValueError, match="train_step must return its new state"):
+        overlap_jit(train_step, mesh)(jnp.ones((4, 3)), jnp.ones((4, 3)))
+
+
+def test_a_step_may_return_a_number_of_python():
+    step = overlap_jit(lambda state: (state, 1.5), worker_mesh(4))
+    assert step(jnp.ones((4, 3)))[1].tolist() == [1.5] * 4
+
+
+def test_a_run_goes_on_from_its_consensus(mesh):
+    tx = distribute(optax.sgd(0.1), STRATEGY, 2)
+    step, state = overlap_jit(make_step(tx), mesh), start(tx, mesh)
+    state = step(state, jax.random.normal(jax.random.key(0), (4, 3)))
+    one = consensus_of((state, jax.random.split(jax.random.key(1), 4)))
+    again, keys = to_workers(one, 4, mesh)
+    assert keys.shape == (4,)
+    again = step(again, jnp.ones((4, 3)))
+    assert np.all(np.isfinite(again[0]))
+
+
+def test_copies_lie_along_an_axis_of_the_users_own():
+    x = to_workers(jnp.ones(3), 4, own_mesh(), axis_name="replica")
+    assert x.sharding.spec[0] == "replica"

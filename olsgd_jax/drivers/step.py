@@ -73,6 +73,7 @@ def overlap_jit(
         check_step(program.jaxpr, frozenset({axis_name}))
         results = jaxpr_as_fun(program)(*jax.tree.leaves(placed))
         results = jax.tree.unflatten(jax.tree.structure(shapes), results)
+        _check_returned([x for i, x in enumerate(args) if i in state_args], results)
         return place(results, _shardings(results, mesh, axis_name, is_state=True))
 
     compiled = jax.jit(
@@ -140,6 +141,19 @@ def _check_arguments(args: tuple, mesh: Mesh | None, axis_name: str) -> None:
                 "masks; give each its own with jax.random.split(key, num_workers)",
                 stacklevel=3,
             )
+
+
+def _check_returned(states: list[ArrayTree], results: ArrayTree) -> None:
+    """Raises if a step keeps its new state to itself, as one that updates in place."""
+    largest = max(jax.tree.leaves(states), key=np.size, default=None)
+    if largest is None:
+        return
+    if not any(x.shape == largest.shape for x in jax.tree.leaves(results)):
+        raise ValueError(
+            "train_step must return its new state, got no array of shape "
+            f"{largest.shape[1:]} from it, which the state has; return what it "
+            "updates, as in (state, loss), with nnx by nnx.state((model, optimizer))"
+        )
 
 
 def _is_key(x: ArrayTree) -> bool:
