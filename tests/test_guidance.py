@@ -119,6 +119,10 @@ def test_the_script_prints_a_table_of_its_runs(tmp_path, capsys):
     ]
     assert re.search(rf"local_sgd +│ 4 .*{last[1]:.3f}", printed)
 
+    run(guidance.main, *options, "--show")
+    shown = capsys.readouterr().out
+    assert shown.strip() == printed[printed.index("digits: held-out") :].strip()
+
 
 def test_steps_that_cannot_be_parted_are_an_error(capsys):
     with pytest.raises(SystemExit):
