@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -60,14 +61,14 @@ def _free_to_move(x: ArrayTree) -> ArrayTree:
     """Takes an array off the one device that it is bound to, as a consensus is."""
     is_bound = (
         isinstance(x, jax.Array)
-        and not isinstance(x, jax.core.Tracer)
+        and not isinstance(x, Tracer)
         and x.committed
         and len(x.sharding.device_set) == 1
     )
     if not is_bound:
         return x
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        data = np.asarray(jax.random.key_data(x))
+        data = jnp.asarray(np.asarray(jax.random.key_data(x)))
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
     return np.asarray(x)
 
