@@ -123,6 +123,16 @@ def varies(x: jax.Array, axis_name: Hashable = WORKERS) -> bool:
     return not checked or bool(checked & _varying(x))
 
 
+def shares_slot(axis_name: Hashable = WORKERS) -> bool:
+    """Whether a slot of the mesh has several workers, as lanes.
+
+    >>> import jax, jax.numpy as jnp
+    >>> jax.vmap(lambda x: x * shares_slot(), axis_name="workers")(jnp.ones(2))
+    Array([0., 0.], dtype=float32)
+    """
+    return axis_name == WORKERS and _is_mapped(_LANES)
+
+
 def platform_here() -> str | None:
     """Names the platform that mapped code is traced for; None for lanes.
 

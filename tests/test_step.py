@@ -119,7 +119,9 @@ def test_a_mesh_of_the_users_own_with_fsdp_inside_serves_as_well():
     assert_follows("overlap_local_sgd", 3, own_mesh(), axis_name="replica")
 
 
-def test_several_workers_may_share_a_device():
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_several_workers_may_share_a_device(platform, monkeypatch):
+    monkeypatch.setattr(fragments, "platform_here", lambda: platform)
     assert_follows("overlap_local_sgd", 3, worker_mesh(2), m=4)
 
 

@@ -3,7 +3,8 @@
 The models of a round's start are cut into τ fragments. Step k sends fragment k, which
 depends on no gradient of that step, and puts what arrives in its place:
 
-    psum        one sum of fragment k                        GPUs, CPUs, and τ = 1
+    psum        one sum of fragment k                        GPUs, CPUs; τ = 1; slots
+                                                             with several workers
     exchange    steps 2p and 2p + 1 carry a pair of          TPUs
                 fragments: first worker j receives part j
                 of it from everyone and adds the parts up,
@@ -24,7 +25,7 @@ from jaxtyping import Array, Int
 from olsgd_jax.drivers.exchange import to_all_workers
 from olsgd_jax.pieces import ROWS, from_vectors, piece_shape, to_vectors
 from olsgd_jax.types import ArrayTree, Params
-from olsgd_jax.workers import platform_here, worker_mean
+from olsgd_jax.workers import platform_here, shares_slot, worker_mean
 
 
 def cut_fragments(params: Params, sync_period: int) -> dict[str, jax.Array]:
@@ -75,8 +76,8 @@ def carry_fragment(
       The fragments, and the updates.
     """
     sync_period = jax.tree.leaves(fragments)[0].shape[0]
-    is_tpu = platform_here() == "tpu"
-    if sync_period > 1 and is_tpu and isinstance(axis_name, str):
+    can_exchange = sync_period > 1 and not shares_slot(axis_name)
+    if can_exchange and platform_here() == "tpu" and isinstance(axis_name, str):
         return _exchange(fragments, k, updates, axis_name)
     sending = jax.tree.map(lambda x: _at(x, k), fragments)
     sent = worker_mean(sending, axis_name)
