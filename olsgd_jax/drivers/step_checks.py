@@ -85,7 +85,10 @@ def _results(
         return [chooses or any(results) for results in zip(*branches, strict=True)]
     if eqn.primitive.name == "scan":
         [body] = inner
-        num_consts, num_carry = eqn.params["num_consts"], eqn.params["num_carry"]
+        # Its parts are told by their shapes: what is scanned has one axis more outside.
+        num_carry = _same_rank(eqn.outvars, body.outvars)
+        num_xs = len(inputs) - _same_rank(eqn.invars, body.invars)
+        num_consts = len(inputs) - num_carry - num_xs
         consts, carry = inputs[:num_consts], inputs[num_consts:][:num_carry]
         others = inputs[num_consts + num_carry :]
         while True:  # what varies after a pass varies in the next
@@ -99,6 +102,11 @@ def _results(
         if len(results) == len(eqn.outvars):
             return results
     return everything
+
+
+def _same_rank(outside: Sequence, inside: Sequence) -> int:
+    pairs = zip(outside, inside, strict=True)
+    return sum(len(x.aval.shape) == len(y.aval.shape) for x, y in pairs)
 
 
 def _is_float(x: Var) -> bool:
