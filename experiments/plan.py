@@ -63,15 +63,12 @@ def streaming(planned: Plan) -> str:
     ]
     if streamed.time.utilisation > 0.99 * whole.time.utilisation:
         return ""
-    fewer = ""
-    if planned.fragment_steps is not None:
-        fewer = f"; a fragment would need {planned.fragment_steps} steps to hide behind"
     return (
         "A local step is too short to stream: it takes "
         f"{1e3 * planned.step_seconds:,.2f} ms, and the fragment that goes with it "
         f"{1e3 * planned.fragment_seconds:,.2f} ms, so workers would compute "
         f"{streamed.time.utilisation:.0%} of the time. Use make_round without stream, "
-        f"which sends once a round ({whole.time.utilisation:.0%}){fewer}. A longer "
+        f"which sends once a round ({whole.time.utilisation:.0%}). A longer "
         "sync period makes fragments smaller, but not their latency."
     )
 

@@ -18,7 +18,6 @@ from olsgd_jax.delay import (
     Setting,
     round_time,
     smallest_hiding_period,
-    steps_per_fragment,
     with_stragglers,
 )
 from olsgd_jax.overlap.cost import PEAK_FLOPS, step_flops
@@ -71,7 +70,6 @@ class Plan(NamedTuple):
     hiding_period: int  # the smallest that hides it
     expected: tuple[Expected, ...]
     fragment_seconds: float = 0.0  # of what one local step carries, if streamed
-    fragment_steps: int | None = 1  # the fewest that hide a fragment; None: no number
 
 
 def plan(
@@ -156,5 +154,4 @@ def plan(
             for x in settings
         ),
         streamed.mean_seconds,
-        steps_per_fragment(streamed),
     )

@@ -146,15 +146,10 @@ def test_steps_that_are_too_short_to_stream_are_told_what_to_do():
     share = NUM_BYTES / streamed.sync_period
     assert short.fragment_seconds == network.seconds(share, 8) > 2e-3
     assert streamed.time.utilisation == pytest.approx(2e-3 / short.fragment_seconds)
-    n = short.fragment_steps
-    assert n is not None
-    assert n * 2e-3 >= network.seconds(n * share, 8)
-    assert (n - 1) * 2e-3 < network.seconds((n - 1) * share, 8)
     said = streaming(short)
     assert f"fragment that goes with it {1e3 * short.fragment_seconds:.2f} ms" in said
     assert f"compute {streamed.time.utilisation:.0%} of the time" in said
     assert "make_round without stream, which sends once a round (100%)" in said
-    assert f"a fragment would need {n} steps" in said
 
 
 @needs_compiler

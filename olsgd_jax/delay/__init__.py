@@ -9,7 +9,6 @@ from olsgd_jax.delay.compute import SlowWorker as SlowWorker
 from olsgd_jax.delay.expected import closed_form as closed_form
 from olsgd_jax.delay.expected import round_time as round_time
 from olsgd_jax.delay.hiding import smallest_hiding_period as smallest_hiding_period
-from olsgd_jax.delay.hiding import steps_per_fragment as steps_per_fragment
 from olsgd_jax.delay.network import Network as Network
 from olsgd_jax.delay.network import Ring as Ring
 from olsgd_jax.delay.network import RingOrTree as RingOrTree

@@ -54,34 +54,3 @@ def smallest_hiding_period(setting: Setting) -> int | None:
         middle = (too_short + enough) // 2
         too_short, enough = (too_short, middle) if covers(middle) else (middle, enough)
     return enough
-
-
-def steps_per_fragment(setting: Setting) -> int | None:
-    """Gives the fewest local steps of a round that cover one fragment of its mean.
-
-    A fragment with every step pays the network's latency at every step. One with every
-    n steps pays it τ / n times a round, has n steps to hide behind, and is n times as
-    large; at n = τ it is the whole mean.
-
-    Args:
-      setting: of a delayed strategy.
-
-    Returns:
-      n, or None where all steps of the round are too short for its mean.
-
-    >>> from olsgd_jax import overlap_local_sgd
-    >>> from olsgd_jax.delay import Constant, Ring, Setting, steps_per_fragment
-    >>> setting = Setting(
-    ...     overlap_local_sgd(pullback=0.6), sync_period=40, bytes_per_round=4.4e7,
-    ...     num_workers=16, compute=Constant(0.02), network=Ring(1.25e8, 1e-3),
-    ... )
-    >>> steps_per_fragment(setting)
-    9
-    """
-    step = float(setting.compute.means(setting.num_workers).max())
-    for n in range(1, setting.sync_period + 1):
-        num_bytes = setting.bytes_per_round * n / setting.sync_period
-        seconds = setting.network.seconds(num_bytes, setting.num_workers)
-        if n * step >= _ROUNDING * seconds:
-            return n
-    return None
