@@ -26,7 +26,8 @@ QUICK = --xla_backend_optimization_level=0 $(shell XLA_FLAGS=$(EMITTERS) \
 # time and theory in NumPy, which it cannot break; and, for their time, experiments on
 # shaped links and long runs, which are made of parts that are tested by themselves.
 LEFT_TO_TEST := $(patsubst %,tests/test_%.py, array_cache checkpoint_cost checkpoints \
-  cifar10 config data delay delay_hiding delay_simulation demo elastic figures findings \
+  cifar10 config data delay delay_hiding delay_simulation demo distributed elastic \
+  figures findings kill_and_resume optimizers preemption \
   full_disk fuzz guidance hiding launch layers loopback model_check network \
   network_report options output paper_report partition presets provenance records \
   report scale soak stragglers sweep theory_bound theory_limits timeline train \

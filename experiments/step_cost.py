@@ -2,7 +2,9 @@
 
 Run:     python -m experiments.step_cost
 Cost:    1 minute (2 CPU cores)
-Answer:  (see below)
+Answer:  Overlap Local-SGD 0.99 of the time for a network of 1.2 million parameters and
+         1.09 for a small one of convolutions (0.99 and 1.03 of the CPU time), CoCoD-SGD
+         0.96 and 1.06 (`--repetitions 16`, jax 0.10.2).
 
 One process with 4 CPU devices, AdamW, rounds of 4 steps. Rounds of each kind take turns
 in one run; a ratio is the median over pairs of neighbours. Nothing overlaps inside of
