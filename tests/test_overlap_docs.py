@@ -42,7 +42,7 @@ def test_an_example_of_the_docs_runs_as_it_stands(example, capsys):
 
 CASES = [("linen", LINEN, name) for name in TARGETS]
 CASES += [("nnx", NNX, name) for name in TARGETS]
-CASES += [("accumulated", ACCUMULATED, name) for name in ("h100", "v5e", "v6e")]
+CASES += [("accumulated", ACCUMULATED, name) for name in TARGETS]
 
 
 @pytest.mark.parametrize(

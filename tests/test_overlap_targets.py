@@ -12,13 +12,16 @@ import pytest
 from olsgd_jax import (
     MLP,
     classification,
+    distribute,
     init_state,
     local_sgd,
     make_round,
     make_worker_round,
     on_workers,
+    overlap_jit,
     overlap_local_sgd,
     sync_sgd,
+    to_workers,
 )
 from olsgd_jax.drivers.forms import flat_form, fragments_form
 from olsgd_jax.drivers.platforms import platform_of
@@ -227,13 +230,14 @@ def test_a_single_step_leaves_it_exposed_and_that_is_said():
 
 
 class Normalized(nn.Module):
-    """Two layers with batch norm; statistics of all workers where an axis is named."""
+    """Layers with batch norm; statistics of all workers where an axis is named."""
 
     axis_name: str | None = None
+    widths: tuple[int, ...] = (WIDTH, CLASSES)
 
     @nn.compact
     def __call__(self, x, train):
-        for width in (WIDTH, CLASSES):
+        for width in self.widths:
             x = nn.Dense(width)(x)
             norm = nn.BatchNorm(not train, axis_name=self.axis_name if train else None)
             x = norm(x)
@@ -290,6 +294,42 @@ def test_the_mean_overlaps_beside_it_if_kept_apart(form, name):
     others = [x for x in report.collectives if x is not mean]
     assert others
     assert all(x.is_amid for x in others if x.exposed)
+
+
+@GPU
+@pytest.mark.parametrize("name", ["a100", "h100", "b200"])
+def test_a_step_with_batch_norm_of_all_workers_hides_its_fragment(name):
+    mesh, widths = target(name), (2048, 2048, CLASSES)
+    task = classification(
+        Normalized("workers", widths), jax.ShapeDtypeStruct((1, 512), jnp.float32)
+    )
+    tx = distribute(OPTIMIZER, OVERLAP, sync_period=2)
+
+    def train_step(state, batch):
+        params, model_state, opt_state = state
+        loss = jax.value_and_grad(task.loss, has_aux=True)
+        (_, model_state), grads = loss(params, model_state, batch, jax.random.key(0))
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), model_state, opt_state
+
+    def start():
+        params, model_state = task.init(jax.random.key(0))
+        return to_workers((params, model_state, tx.init(params)), 8)
+
+    step = overlap_jit(train_step, mesh)
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        state = placed(jax.eval_shape(start), mesh)
+        batch = {
+            "inputs": jax.ShapeDtypeStruct((8, BATCH, 512), jnp.float32),
+            "labels": jax.ShapeDtypeStruct((8, BATCH), jnp.int32),
+        }
+        report = overlap_report(step.lower(state, batch).compile())
+    fragment = max(report.collectives, key=lambda x: x.bytes)
+    params = sum(a * b for a, b in zip((512, *widths), widths, strict=False))
+    assert fragment.bytes >= 4 * params // 2
+    assert not fragment.exposed
+    assert report.overlapped_fraction > 0.99
+    assert any(x.is_amid for x in report.collectives if x.exposed)
 
 
 @pytest.mark.parametrize("name", [H100, V5E, V6E])
