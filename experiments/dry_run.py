@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from olsgd_jax import Config, describe
-from olsgd_jax.build import Parts
+from olsgd_jax.training.components import Parts
 
 PROBE = 8  # examples whose gradient is timed for an estimate
 

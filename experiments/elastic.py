@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from olsgd_jax import Checkpoints, Config, Run, read_records, train, write_records
-from olsgd_jax.record import Entry
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.training.records.types import Entry
 
 WORKERS = {"steady": (16, 16, 16), "elastic": (16, 8, 16)}
 """Of each third of a run, by the run's name."""

@@ -27,8 +27,8 @@ from rich.table import Table
 import olsgd_jax
 from experiments.fuzz_configs import NAMES, configs
 from olsgd_jax import Config, train
-from olsgd_jax.checks import check_count, check_number, check_seed
-from olsgd_jax.divergence import DivergedError
+from olsgd_jax._checks import check_count, check_number, check_seed
+from olsgd_jax.training.recovery.divergence import DivergedError
 
 ROOT = os.path.dirname(olsgd_jax.__file__)
 

@@ -19,7 +19,7 @@ import jax
 
 import olsgd_jax
 from experiments.hosts import INTERFACE, NAMES, address, hosts, on_signals, stop
-from olsgd_jax.who_is_where import variables
+from olsgd_jax.training.cluster.discover import variables
 
 TIMEOUT = 3600  # seconds
 BOUND = str(pathlib.Path(__file__).with_name("bound.py"))

@@ -18,11 +18,11 @@ from olsgd_jax import (
     plain_loss,
     to_workers,
 )
-from olsgd_jax.build.strategy import named_strategy
-from olsgd_jax.drivers.forms import fragments_form
-from olsgd_jax.drivers.parcels import count_parcels, pack
+from olsgd_jax._vectors import cut
+from olsgd_jax.drivers.forms.base import fragments_form
+from olsgd_jax.drivers.forms.buckets import count_parcels, pack
 from olsgd_jax.drivers.platforms import platform_of
-from olsgd_jax.pieces import cut
+from olsgd_jax.training.components.strategy import named_strategy
 from olsgd_jax.types import ArrayTree, Batch, Loss, Mean
 
 WIDTH, DEPTH, BATCH_SIZE = 512, 8, 64  # 2.1 million parameters

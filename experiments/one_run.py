@@ -11,8 +11,8 @@ from experiments.progress import make_progress, shown
 from experiments.report import write_report
 from experiments.tensorboard import with_events
 from olsgd_jax import Config, describe, write_records
-from olsgd_jax.build import Parts
-from olsgd_jax.record import Entry
+from olsgd_jax.training.components import Parts
+from olsgd_jax.training.records.types import Entry
 
 
 def run(

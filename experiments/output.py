@@ -13,8 +13,8 @@ from jax.experimental import multihost_utils
 from rich.console import Console
 
 from olsgd_jax import Checkpoints, PreemptedError
-from olsgd_jax.files import writing
-from olsgd_jax.preemption import RESUMABLE
+from olsgd_jax.training.cluster.preemption import RESUMABLE
+from olsgd_jax.training.files import writing
 
 RECORDS, EVENTS, CHECKPOINTS = "run.jsonl", "events", "checkpoints"
 

@@ -21,8 +21,8 @@ from rich.table import Column, Table
 from experiments.hosts import bits_per_second
 from experiments.reporting.network_records import name_of
 from olsgd_jax import Plan, plan
-from olsgd_jax.overlap import TARGETS
-from olsgd_jax.overlap.workload import WORKLOADS
+from olsgd_jax.aot import TARGETS
+from olsgd_jax.aot.workloads import WORKLOADS
 
 HEADS = ("strategy", "sync period", "MB a round", "round, ms", "exposed, ms")
 HEADS += ("utilisation",)

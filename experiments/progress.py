@@ -13,7 +13,7 @@ from rich.progress import (
 )
 
 from olsgd_jax import Layout, Record, Resumed, Rollback
-from olsgd_jax.record import Entry
+from olsgd_jax.training.records.types import Entry
 
 
 def make_progress(console: Console) -> Progress:

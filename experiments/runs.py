@@ -14,7 +14,7 @@ from rich.console import Console
 
 from experiments.progress import make_progress, shown
 from olsgd_jax import Config, Run, describe, read_records, train, write_records
-from olsgd_jax.build import build
+from olsgd_jax.training.components import build
 from olsgd_jax.types import Option
 
 

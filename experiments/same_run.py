@@ -8,8 +8,8 @@ import numpy as np
 
 from experiments.output import CHECKPOINTS, RECORDS
 from olsgd_jax import Checkpoints, Config, Record, read_records
-from olsgd_jax.build import build
-from olsgd_jax.checkpoints.flat import to_flat
+from olsgd_jax.training.checkpoints.codec import to_flat
+from olsgd_jax.training.components import build
 
 
 class End(NamedTuple):

@@ -9,7 +9,7 @@ Answer:  where local steps take as long as the mean travels. With 1 B parameters
          of 100 B, 12 or 13, 444 to 481, and more than 44,000. All of it stands in
          out/scale/scale.md.
 
-All times are modelled (`olsgd_jax.delay`), none is measured. A local step takes
+All times are modelled (`olsgd_jax.timing`), none is measured. A local step takes
 
     batch size × flops per example / (accelerators × flops × utilisation)
 
@@ -36,7 +36,7 @@ from experiments.reporting.markdown import to_markdown
 from experiments.reporting.scale_figure import Row, section
 from experiments.reporting.sections import Section, named_pictures
 from olsgd_jax import local_sgd, overlap_local_sgd, sync_sgd
-from olsgd_jax.delay import (
+from olsgd_jax.timing import (
     Ring,
     RingOrTree,
     Setting,
@@ -46,8 +46,8 @@ from olsgd_jax.delay import (
     smallest_hiding_period,
     with_stragglers,
 )
-from olsgd_jax.files import writing
-from olsgd_jax.provenance import commit, versions
+from olsgd_jax.training.files import writing
+from olsgd_jax.training.records.provenance import commit, versions
 
 NUM_WORKERS = (16, 128, 1_024, 10_000, 100_000)
 NUM_ROUNDS, LANES = 50, 16_000  # simulated: rounds in a row, and workers side by side

@@ -1,7 +1,7 @@
 """Rounds of three strategies in two processes, with a slow link between them.
 
 The link is a private loopback (see `loopback`). Where there cannot be one, a single
-process times the local steps, and `olsgd_jax.delay` says what the link would add.
+process times the local steps, and `olsgd_jax.timing` says what the link would add.
 
 Whatever the rate, one mean takes about `MEAN_SECONDS`, by the size of the model, and
 `SHARE` of the local steps, by the size of the batches. So every strategy does the same
@@ -37,7 +37,7 @@ from experiments.network_work import Work
 from experiments.reporting.network_numbers import of_hosts
 from experiments.timed_rounds import together
 from olsgd_jax import send_nothing, worker_mean, worker_mesh
-from olsgd_jax.delay import round_time
+from olsgd_jax.timing import round_time
 
 STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd")
 RATES = ("20mbit", "1gbit")

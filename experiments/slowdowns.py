@@ -12,7 +12,7 @@ units:
 
 from collections.abc import Callable
 
-from olsgd_jax.delay import (
+from olsgd_jax.timing import (
     Compute,
     Constant,
     RandomPauses,

@@ -22,8 +22,8 @@ from experiments.network_work import Work, make_run, sent_trees, start
 from experiments.network_work import loss as work_loss
 from experiments.slowdowns import SLOWDOWNS
 from olsgd_jax import on_workers, send_nothing, to_workers, worker_mean, worker_mesh
-from olsgd_jax.placement import batch_shardings
 from olsgd_jax.types import Batch, Mean, ModelState, Params
+from olsgd_jax.workers.sharding import batch_shardings
 
 NUM_MEANS = 5  # alone, in every repetition
 

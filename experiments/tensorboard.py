@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from tensorboardX import SummaryWriter
 
 from olsgd_jax import Record
-from olsgd_jax.record import Entry
+from olsgd_jax.training.records.types import Entry
 
 FIELDS = ("train_loss", "learning_rate", "spread", "bytes_per_step", "seconds")
 

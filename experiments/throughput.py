@@ -29,7 +29,7 @@ from rich.table import Table
 from experiments.options import count
 from experiments.presets import preset
 from olsgd_jax import crop_and_flip, make_model, make_round, normalise
-from olsgd_jax.build import build
+from olsgd_jax.training.components import build
 from olsgd_jax.types import Batch
 
 NUM_WORKERS = 16

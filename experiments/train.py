@@ -44,8 +44,8 @@ from experiments.output import (
 )
 from experiments.presets import PRESETS, preset
 from olsgd_jax import Config, Due, PreemptedError, Preemption, meet, train
-from olsgd_jax.build import Parts, build
-from olsgd_jax.mesh import share_workers
+from olsgd_jax.training.components import Parts, build
+from olsgd_jax.workers.mesh import share_workers
 
 
 def resolve(args: argparse.Namespace) -> Config:

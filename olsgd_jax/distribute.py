@@ -9,8 +9,8 @@ The caller owns the loop and calls `update` once per local step, inside `shard_m
 
 This is the round's trajectory, step for step. The mean of a delayed strategy travels
 while the steps compute: every step k sends fragment k of x, which depends on no
-gradient of that step (see `drivers.fragments`). The mean of the ends y cannot; it is
-made in the last step, which waits for it.
+gradient of that step (see `drivers.forms.fragments`). The mean of the ends y cannot; it
+is made in the last step, which waits for it.
 
 A worker carries, beyond params and the optimizer's state, what the strategy keeps, one
 model of fragments if the mean is delayed, and x if the mix uses it.
@@ -26,17 +26,19 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Int
 
-from olsgd_jax.checks import check_count
+from olsgd_jax._checks import check_count
+from olsgd_jax._tree_checks import check_params
 from olsgd_jax.drivers.arrivals import last_needed
-from olsgd_jax.drivers.fragments import carry_fragment, cut_fragments, join_fragments
-from olsgd_jax.optimizer_checks import check_optimizer
+from olsgd_jax.drivers.forms.fragments import (
+    carry_fragment,
+    cut_fragments,
+    join_fragments,
+)
+from olsgd_jax.drivers.step_checks import GRADIENTS
+from olsgd_jax.round.optimizer_checks import check_optimizer
 from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
-from olsgd_jax.tree_checks import check_params
 from olsgd_jax.types import ArrayTree, Grads, OptState, Params, StrategyState
-from olsgd_jax.workers import WORKERS, common_value, varies, worker_mean
-
-GRADIENTS = "olsgd_jax gradients"
-"""Marks the gradients that `update` is given in a traced program."""
+from olsgd_jax.workers.axis import WORKERS, common_value, varies, worker_mean
 
 
 class DistributedState(NamedTuple):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from olsgd_jax.tree_checks import check_leading_axes
+from olsgd_jax._tree_checks import check_leading_axes
 from olsgd_jax.types import ArrayTree, Params
 
 

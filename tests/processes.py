@@ -30,9 +30,9 @@ from olsgd_jax import (  # noqa: E402
     plain_loss,
     worker_mesh,
 )
-from olsgd_jax.drivers import parcels  # noqa: E402
+from olsgd_jax.drivers.forms import buckets  # noqa: E402
 
-parcels.LEAST_BYTES = 256  # so that 106 numbers make three
+buckets.LEAST_BYTES = 256  # so that 106 numbers make three
 mesh = worker_mesh(6)
 optimizer, strategy = optax.adam(0.1), overlap_local_sgd(0.6, 0.7)
 

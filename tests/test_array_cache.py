@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from olsgd_jax.data.array_cache import cache_directory, cached_arrays
+from olsgd_jax.training.data.array_cache import cache_directory, cached_arrays
 
 ARRAYS = {
     "images": np.arange(60_000, dtype=np.uint8).reshape(100, 600),

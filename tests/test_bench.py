@@ -13,15 +13,15 @@ import pytest
 
 from experiments.launch import end_all, free_coordinator, start
 from olsgd_jax import MLP, make_worker_round, payload_bytes, worker_mesh
+from olsgd_jax.aot.workloads import OPTIMIZER, Workload, arguments
 from olsgd_jax.bench.compare import Case, compare
 from olsgd_jax.bench.link import link_of
 from olsgd_jax.bench.request import ALL, SMALL, Request
 from olsgd_jax.bench.sending import Sending, sending
 from olsgd_jax.bench.show import milliseconds
 from olsgd_jax.bench.work import make_batches, make_rounds
-from olsgd_jax.build.strategy import named_strategy
-from olsgd_jax.delay import Ring, RingOrTree
-from olsgd_jax.overlap.workload import OPTIMIZER, Workload, arguments
+from olsgd_jax.timing import Ring, RingOrTree
+from olsgd_jax.training.components.strategy import named_strategy
 
 ROOT = pathlib.Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "olsgd_jax.bench"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from olsgd_jax import STRATEGIES, Config, load_dataset, partition_iid
-from olsgd_jax.build import (
+from olsgd_jax.training.components import (
     build,
     build_mesh,
     build_optimizer,

@@ -14,11 +14,11 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from olsgd_jax import Checkpoints, init_state, overlap_local_sgd, worker_mesh
-from olsgd_jax.checkpoints import directory as directory_module
-from olsgd_jax.checkpoints import due as due_module
-from olsgd_jax.checkpoints import packs
-from olsgd_jax.checkpoints.due import Due
-from olsgd_jax.checkpoints.packs import LARGEST, LARGEST_WHOLE, make_packs
+from olsgd_jax.training.checkpoints import manager as directory_module
+from olsgd_jax.training.checkpoints import packs
+from olsgd_jax.training.checkpoints import schedule as due_module
+from olsgd_jax.training.checkpoints.packs import LARGEST, LARGEST_WHOLE, make_packs
+from olsgd_jax.training.checkpoints.schedule import Due
 
 
 def state_of(seed=0, width=3, mesh=None):

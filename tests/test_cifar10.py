@@ -7,8 +7,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from olsgd_jax import load_dataset
-from olsgd_jax.data import cifar10 as module
-from olsgd_jax.data import decode
+from olsgd_jax.training.data import cifar10 as module
+from olsgd_jax.training.data import decode
 from tests.fake_cifar10 import (
     NUM_EXAMPLES,
     images_and_labels,

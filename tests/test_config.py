@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from olsgd_jax import STRATEGIES, Config
-from olsgd_jax.checks import check_choice
-from olsgd_jax.config import STRATEGY_ARGS
+from olsgd_jax._checks import check_choice
+from olsgd_jax.training.config import STRATEGY_ARGS
 
 COUNTS = (
     "width",

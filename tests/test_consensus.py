@@ -20,8 +20,8 @@ from olsgd_jax import (
     plain_loss,
     spread,
 )
-from olsgd_jax.build import build_strategy
-from olsgd_jax.placement import state_shardings
+from olsgd_jax.training.components import build_strategy
+from olsgd_jax.workers.sharding import state_shardings
 
 MODELS = np.random.default_rng(0).normal(size=(4, 3))
 ANCHOR, VELOCITY = np.random.default_rng(1).normal(size=(2, 3))

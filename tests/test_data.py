@@ -6,7 +6,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from olsgd_jax import load_dataset
-from olsgd_jax.data import images
+from olsgd_jax.training.data import images
 
 
 def test_digits_are_split_into_all_of_scikit_learns_examples():

@@ -12,7 +12,7 @@ from olsgd_jax import (
     slowmo,
     sync_sgd,
 )
-from olsgd_jax.delay import (
+from olsgd_jax.timing import (
     Constant,
     RandomPauses,
     Ring,

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from olsgd_jax import easgd, local_sgd, overlap_local_sgd, sync_sgd
-from olsgd_jax.delay import (
+from olsgd_jax.timing import (
     Constant,
     RandomPauses,
     Ring,

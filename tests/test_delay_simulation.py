@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from olsgd_jax import local_sgd, overlap_local_sgd, sync_sgd
-from olsgd_jax.delay import (
+from olsgd_jax.timing import (
     Constant,
     RandomPauses,
     Ring,

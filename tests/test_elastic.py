@@ -23,10 +23,10 @@ from olsgd_jax import (
     train,
     write_records,
 )
-from olsgd_jax.build import build, build_optimizer, build_schedule
-from olsgd_jax.record import kept_records
-from olsgd_jax.resize import resized
-from olsgd_jax.rounds import run_rounds
+from olsgd_jax.training.components import build, build_optimizer, build_schedule
+from olsgd_jax.training.records.types import kept_records
+from olsgd_jax.training.recovery.elastic import resized
+from olsgd_jax.training.rounds import run_rounds
 from tests.helpers import stop_at
 
 # An epoch is 1,440 examples, and 0.2 of one 288; a round of 4 workers has 128.

@@ -49,8 +49,8 @@ INTERNAL = {
     "experiments/killed.py",
     "experiments/same_run.py",
     "experiments/reporting/relative_time.py",
-    "olsgd_jax/data/array_cache.py",
-    "olsgd_jax/data/decode.py",
+    "olsgd_jax/training/data/array_cache.py",
+    "olsgd_jax/training/data/decode.py",
 }
 
 

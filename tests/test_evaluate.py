@@ -8,7 +8,7 @@ import pytest
 from olsgd_jax import Task, evaluate
 
 # The package's name for it is the function.
-module = importlib.import_module("olsgd_jax.evaluate")
+module = importlib.import_module("olsgd_jax.training.evaluate")
 
 RNG = np.random.default_rng(0)
 INPUTS, WEIGHT = RNG.normal(size=(10, 3)), RNG.normal(size=(3, 4))

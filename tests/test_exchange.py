@@ -16,8 +16,8 @@ from olsgd_jax import (
     plain_loss,
     worker_mesh,
 )
-from olsgd_jax.drivers.exchange import exchange_form
-from olsgd_jax.drivers.forms import flat_form
+from olsgd_jax.drivers.forms.base import flat_form
+from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.platforms import Platform
 from tests import helpers
 

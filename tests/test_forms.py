@@ -19,9 +19,9 @@ from olsgd_jax import (
     plain_loss,
     sync_sgd,
 )
-from olsgd_jax.drivers.forms import flat_form, fragments_form, held_form
-from olsgd_jax.pieces import cut, join
-from olsgd_jax.round import tree_form
+from olsgd_jax._vectors import cut, join
+from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
+from olsgd_jax.round.worker_round import tree_form
 from tests import helpers
 
 TAU, OPTIMIZER = 3, optax.sgd(0.1, momentum=0.9)

@@ -12,9 +12,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from olsgd_jax import init_state, local_sgd, make_round, plain_loss, worker_mesh
 from olsgd_jax.drivers.gathered import gathered_gradient
 from olsgd_jax.drivers.platforms import Platform
-from olsgd_jax.mesh import FSDP
-from olsgd_jax.placement import batch_shardings
-from olsgd_jax.round import tree_form
+from olsgd_jax.round.worker_round import tree_form
+from olsgd_jax.workers.mesh import FSDP
+from olsgd_jax.workers.sharding import batch_shardings
 
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
 EXAMPLES = 24  # of a batch, as of nothing else

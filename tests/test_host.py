@@ -18,11 +18,11 @@ from olsgd_jax import (
     plain_loss,
     worker_mesh,
 )
-from olsgd_jax.drivers import parcels
+from olsgd_jax.drivers.forms import buckets
 from olsgd_jax.drivers.host import host
-from olsgd_jax.drivers.parcel_programs import make_programs
-from olsgd_jax.round_parts import make_round_parts
-from olsgd_jax.workers import worker_mean
+from olsgd_jax.drivers.host_programs import make_programs
+from olsgd_jax.round.round_parts import make_round_parts
+from olsgd_jax.workers.axis import worker_mean
 
 OPTIMIZER = optax.sgd(0.1, momentum=0.9, nesterov=True)
 STRATEGIES = [
@@ -60,7 +60,7 @@ def states_of(driver, strategy, m, rounds):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_gives_the_bits_of_the_fused_driver(strategy, m, num_parcels, monkeypatch):
     # Of 9 numbers: five parcels cut the arrays where they do not end.
-    monkeypatch.setattr(parcels, "LEAST_BYTES", 9 * 8 // num_parcels)
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 9 * 8 // num_parcels)
     pairs = zip(
         states_of("host", strategy, m, 4),
         states_of("fused", strategy, m, 4),
@@ -114,7 +114,7 @@ def test_an_error_in_the_local_steps_reaches_the_caller_and_leaves_no_thread():
 
 
 def test_after_an_error_no_more_parcels_are_sent(monkeypatch):
-    monkeypatch.setattr(parcels, "LEAST_BYTES", 8)  # nine parcels of one number
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 8)  # nine parcels of one number
     mesh, strategy = worker_mesh(1), STRATEGIES[0]
     sent = []
 
@@ -179,7 +179,7 @@ def test_what_no_program_changes_is_not_copied():
 
 def test_a_parcel_is_mixed_before_the_next_has_come(monkeypatch):
     # The mean of the second parcel waits until the first is mixed, or for good.
-    monkeypatch.setattr(parcels, "LEAST_BYTES", 3 * 8)
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 3 * 8)
     mesh, strategy = worker_mesh(1), STRATEGIES[1]
     is_mixed, sent = threading.Event(), []
 
@@ -210,7 +210,7 @@ def test_a_parcel_is_mixed_before_the_next_has_come(monkeypatch):
 def test_each_array_is_mixed_once_and_as_soon_as_all_of_it_is_there(
     mapping, monkeypatch
 ):
-    monkeypatch.setattr(parcels, "LEAST_BYTES", 3 * 8)  # b, and both halves of w
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 3 * 8)  # b, and both halves of w
     mesh, strategy = None if mapping == "vmap" else worker_mesh(2), STRATEGIES[1]
     parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh, num_workers=2)

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.same_run import bad_lines, differences, end_of
 from olsgd_jax import Checkpoints, Config, Due, train, write_records
-from olsgd_jax.build import build
+from olsgd_jax.training.components import build
 
 
 def test_ten_kills_change_nothing():

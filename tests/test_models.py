@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from olsgd_jax import ResNet, Transformer
-from olsgd_jax.overlap.workload import WORKLOADS
+from olsgd_jax.aot.workloads import WORKLOADS
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from olsgd_jax import (
     powersgd,
     sync_sgd,
 )
-from olsgd_jax.optimizer_step import trained
+from olsgd_jax.round.optimizer_step import trained
 
 TAU, BATCH = 6, 5
 NORMALIZED = optax.chain(contrib.normalize(), optax.sgd(0.05))

@@ -8,9 +8,10 @@ import pytest
 
 from experiments.memory import models_kept
 from olsgd_jax import overlap_jit
-from olsgd_jax.overlap import assert_overlapped, target
-from olsgd_jax.overlap.targets import TARGETS
-from olsgd_jax.overlap.workload import placed
+from olsgd_jax.aot import target
+from olsgd_jax.aot.targets import TARGETS
+from olsgd_jax.aot.workloads import placed
+from olsgd_jax.overlap import assert_overlapped
 
 ROOT = pathlib.Path(__file__).parents[1]
 README, ADOPT = (

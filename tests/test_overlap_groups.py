@@ -7,7 +7,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from olsgd_jax import on_workers, worker_mean, worker_mesh
 from olsgd_jax.overlap import assert_overlapped, overlap_report, read_schedule
-from olsgd_jax.overlap.groups import is_inside
+from olsgd_jax.overlap.hlo.groups import is_inside
 
 
 def collective(attributes, opcode="all-reduce"):

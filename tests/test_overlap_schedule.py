@@ -3,7 +3,7 @@
 import pytest
 
 from olsgd_jax.overlap import overlap_report, read_schedule
-from olsgd_jax.overlap.shapes import shape_bytes
+from olsgd_jax.overlap.hlo.shapes import shape_bytes
 from tests.programs import (
     CALL_DONE,
     GIVEN,

@@ -23,12 +23,13 @@ from olsgd_jax import (
     sync_sgd,
     to_workers,
 )
-from olsgd_jax.drivers.forms import flat_form, fragments_form
+from olsgd_jax.aot import TARGETS, target
+from olsgd_jax.aot.measure import Setting, measure
+from olsgd_jax.drivers.forms.base import flat_form, fragments_form
 from olsgd_jax.drivers.platforms import platform_of
-from olsgd_jax.overlap import TARGETS, assert_overlapped, overlap_report, target
-from olsgd_jax.overlap.measure import Setting, measure
-from olsgd_jax.placement import state_shardings
-from olsgd_jax.round import tree_form
+from olsgd_jax.overlap import assert_overlapped, overlap_report
+from olsgd_jax.round.worker_round import tree_form
+from olsgd_jax.workers.sharding import state_shardings
 
 TAU, BATCH, FEATURES, WIDTH, CLASSES = 4, 32, 512, 256, 10
 PARAMETER_BYTES = 4 * (FEATURES * WIDTH + WIDTH + WIDTH * CLASSES + CLASSES)

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from olsgd_jax.drivers import parcels
 from olsgd_jax.drivers.arrivals import last_needed
-from olsgd_jax.drivers.parcels import count_parcels, from_parcels, to_parcels
+from olsgd_jax.drivers.forms import buckets
+from olsgd_jax.drivers.forms.buckets import count_parcels, from_parcels, to_parcels
 
 TREE = {
     "a": jnp.arange(7.0),
@@ -40,7 +40,7 @@ def test_parcels_have_nearly_one_size_and_no_filling(num):
 def test_there_are_at_most_16_and_none_is_short(num_bytes, expected):
     models = [jax.ShapeDtypeStruct((num_bytes // 4,), jnp.float32)]
     assert count_parcels(models) == expected
-    assert parcels.MOST_PARCELS == 16
+    assert buckets.MOST_PARCELS == 16
 
 
 def test_an_array_needs_only_the_parcels_that_hold_some_of_it():

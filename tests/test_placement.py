@@ -24,10 +24,10 @@ from olsgd_jax import (
     sync_sgd,
     worker_mesh,
 )
-from olsgd_jax.drivers.forms import flat_form
+from olsgd_jax.drivers.forms.base import flat_form
 from olsgd_jax.drivers.platforms import Platform
-from olsgd_jax.mesh import worker_devices
-from olsgd_jax.placement import batch_shardings, state_shardings
+from olsgd_jax.workers.mesh import worker_devices
+from olsgd_jax.workers.sharding import batch_shardings, state_shardings
 
 TAU, M = 3, 2
 SHAPES = [{"data": 4}, {"fsdp": 4}, {"data": 2, "fsdp": 2}]

@@ -12,10 +12,10 @@ import pytest
 
 from experiments.plan import streaming
 from olsgd_jax import MLP, plan
-from olsgd_jax.delay import RingOrTree
-from olsgd_jax.overlap.cost import step_flops
-from olsgd_jax.overlap.targets import target
-from olsgd_jax.overlap.workload import Workload
+from olsgd_jax.aot.step_cost import step_flops
+from olsgd_jax.aot.targets import target
+from olsgd_jax.aot.workloads import Workload
+from olsgd_jax.timing import RingOrTree
 
 COMPILER = importlib.util.find_spec("jax_cuda13_plugin") is not None
 needs_compiler = pytest.mark.skipif(

@@ -17,7 +17,7 @@ from experiments.launch import end_all, free_coordinator, start
 from experiments.output import describe_stop
 from experiments.same_run import end_of
 from olsgd_jax import Checkpoints, Config, PreemptedError, Preemption, train
-from olsgd_jax.preemption import RESUMABLE
+from olsgd_jax.training.cluster.preemption import RESUMABLE
 
 ROOT = pathlib.Path(__file__).parents[1]
 TRAIN = [sys.executable, "-m", "experiments.train", "--width", "4", "--batch-size", "4"]

@@ -25,10 +25,10 @@ from olsgd_jax import (
     sync_sgd,
     worker_mesh,
 )
-from olsgd_jax.drivers.forms import flat_form, fragments_form
-from olsgd_jax.presence import over_present
-from olsgd_jax.round import tree_form
-from olsgd_jax.state import check_present
+from olsgd_jax.drivers.forms.base import flat_form, fragments_form
+from olsgd_jax.round.participation import over_present
+from olsgd_jax.round.state import check_present
+from olsgd_jax.round.worker_round import tree_form
 from tests import helpers, reference, reference_absent
 from tests.test_against_reference import first_q, rate, schedule
 

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.presets import NON_IID, PRESETS, preset
 from olsgd_jax import PARTITIONS
-from olsgd_jax.build import build_schedule
+from olsgd_jax.training.components import build_schedule
 
 
 def differing(first, second):

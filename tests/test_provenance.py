@@ -6,7 +6,7 @@ import subprocess
 import jax
 import pytest
 
-from olsgd_jax import provenance
+from olsgd_jax.training.records import provenance
 
 
 def test_versions_are_those_of_the_packages_that_run():

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from olsgd_jax import Config, init_state, worker_mesh
-from olsgd_jax.build import build
-from olsgd_jax.regroup import like_workers
-from olsgd_jax.resize import resized
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.training.components import build
+from olsgd_jax.training.recovery.elastic import resized
+from olsgd_jax.training.recovery.regroup import like_workers
 from tests.helpers import as_tree
 
 RATED = ("overlap_local_sgd", "slowmo")  # strategies that can count steps

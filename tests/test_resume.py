@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from olsgd_jax import Checkpoints, Config, Due, Layout, Record, Resumed, train
-from olsgd_jax.build import build
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.training.components import build
 
 
 def config_of(strategy="overlap_local_sgd", **options):

@@ -10,8 +10,8 @@ import pytest
 from flax.training.train_state import TrainState
 
 from olsgd_jax import Checkpoints, distribute, on_workers, to_workers
-from olsgd_jax.checkpoints.flat import to_flat
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.training.checkpoints.codec import to_flat
 from tests.helpers import mesh_of
 from tests.stopped_rounds import build_one
 

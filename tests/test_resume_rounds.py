@@ -8,7 +8,7 @@ import pytest
 
 from experiments.launch import end_all, free_coordinator, start
 from olsgd_jax import Checkpoints
-from olsgd_jax.checkpoints.flat import to_flat
+from olsgd_jax.training.checkpoints.codec import to_flat
 from tests.stopped_rounds import OF_PROCESSES, ROUNDS, WAYS, go_on, states_and_rounds
 
 ROOT = pathlib.Path(__file__).parents[1]

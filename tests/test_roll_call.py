@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from experiments.launch import free_coordinator
-from olsgd_jax.roll_call import call_roll
+from olsgd_jax.training.cluster.rendezvous import call_roll
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,12 @@ from olsgd_jax import (
     train,
     write_records,
 )
-from olsgd_jax.build import build
-from olsgd_jax.divergence import check_state_finite
-from olsgd_jax.resume import Progress
-from olsgd_jax.rollback import restarted
-from olsgd_jax.rounds import run_rounds
-from olsgd_jax.stops import make_record
+from olsgd_jax.training.components import build
+from olsgd_jax.training.recovery.divergence import check_state_finite
+from olsgd_jax.training.recovery.resume import Progress
+from olsgd_jax.training.recovery.rollback import restarted
+from olsgd_jax.training.rounds import run_rounds
+from olsgd_jax.training.stops import make_record
 from tests.helpers import stop_at
 
 # Weight decay makes a step x ← (1 − γ) x − γ g. At γ = 4 every step grows, until

@@ -28,8 +28,8 @@ from olsgd_jax import (
     worker_mean,
     worker_mesh,
 )
-from olsgd_jax.round_parts import make_round_parts
-from olsgd_jax.state import check_state
+from olsgd_jax.round.round_parts import make_round_parts
+from olsgd_jax.round.state import check_state
 from tests import helpers
 
 DELAYED = {

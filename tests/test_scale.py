@@ -7,7 +7,7 @@ import pytest
 
 from experiments import scale
 from experiments.assumptions import LINKS, MODELS, step_seconds
-from olsgd_jax.delay import RingOrTree
+from olsgd_jax.timing import RingOrTree
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,11 @@ from olsgd_jax import (
     sync_sgd,
     worker_mesh,
 )
-from olsgd_jax.drivers.exchange import exchange_form
-from olsgd_jax.drivers.forms import flat_form, fragments_form, held_form
-from olsgd_jax.drivers.parcels import parcels_form
+from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
+from olsgd_jax.drivers.forms.buckets import parcels_form
+from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.platforms import Platform
-from olsgd_jax.round import tree_form
+from olsgd_jax.round.worker_round import tree_form
 
 OPTIMIZER, TAU, NUM_WORKERS = optax.sgd(0.1, momentum=0.9), 4, 3
 PARAMS = {"w": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(3)}

@@ -25,7 +25,7 @@ from olsgd_jax import (
     to_workers,
     worker_mesh,
 )
-from olsgd_jax.drivers import fragments
+from olsgd_jax.drivers.forms import fragments
 from tests import reference
 from tests.helpers import SIZE, as_flat, as_tree, quadratic_loss
 

@@ -15,7 +15,7 @@ from experiments.reporting import stragglers as reporting
 from experiments.reporting.straggler_numbers import numbers_of
 from experiments.slowdowns import SLOWDOWNS
 from experiments.straggler_rounds import loss
-from olsgd_jax.delay import slowest_seconds
+from olsgd_jax.timing import slowest_seconds
 
 REASON = why_not()
 needs_hosts = pytest.mark.skipif(REASON is not None, reason=str(REASON))

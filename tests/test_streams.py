@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from olsgd_jax import make_batches, worker_mesh
-from olsgd_jax.data.streams import make_stream
+from olsgd_jax.training.data.streams import make_stream
 
 
 @pytest.mark.parametrize("reshuffle", [True, False])

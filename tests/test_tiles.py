@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from olsgd_jax.drivers.tiles import cut_tiles, join_tiles
+from olsgd_jax.drivers.forms.tiles import cut_tiles, join_tiles
 
 # Whole tiles along the last axis, along another one, and none.
 SHAPES = [(), (7,), (0,), (16, 256), (3, 3, 8, 128), (256, 12, 2), (12, 2), (2, 1025)]

@@ -6,10 +6,10 @@ import jax
 import pytest
 
 from olsgd_jax import Config, Process, join, worker_mesh
-from olsgd_jax.build import build_mesh
-from olsgd_jax.last_words import JAX_ENDED_IT, explanation
-from olsgd_jax.mesh import process_devices, share_workers
-from olsgd_jax.who_is_where import ENVIRONMENT, find_processes
+from olsgd_jax.training.cluster.discover import ENVIRONMENT, find_processes
+from olsgd_jax.training.cluster.exit_reason import JAX_ENDED_IT, explanation
+from olsgd_jax.training.components import build_mesh
+from olsgd_jax.workers.mesh import process_devices, share_workers
 
 SLURM = {
     "SLURM_JOB_ID": "7",

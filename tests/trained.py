@@ -11,7 +11,7 @@ import sys
 import jax
 
 from olsgd_jax import Config, join, meet, train, write_records
-from olsgd_jax.build import build
+from olsgd_jax.training.components import build
 from tests.float64 import in_float64
 
 out, cpu_devices = pathlib.Path(sys.argv[1]), int(sys.argv[2])

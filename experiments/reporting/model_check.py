@@ -13,12 +13,12 @@ from experiments.reporting.network_records import Record, groups, name_of, uniqu
 from experiments.reporting.sections import Section, Table
 from experiments.reporting.straggler_numbers import all_numbers
 from olsgd_jax import sync_sgd
-from olsgd_jax.delay import Constant, Ring, Setting, round_time
+from olsgd_jax.timing import Constant, Ring, Setting, round_time
 
 CLOSE = 0.1  # a model is right within so much of what was measured
 HEADS = ("Strategy", "Measured as", "Points", "Within 10%", "Model over measured")
 MEANING = (
-    "The time of a round, from `olsgd_jax.delay` and as it was measured. On a network "
+    "The time of a round, from `olsgd_jax.timing` and as it was measured. On a network "
     "the model knows the rate of the links, less the headers of its frames, the bytes "
     "that are sent and in how many arrays, each of which takes the time of the "
     "quickest mean of one number besides, the time of a round without communication, "

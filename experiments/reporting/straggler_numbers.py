@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from experiments.network_work import Work, strategy_of
 from experiments.slowdowns import SLOWDOWNS
-from olsgd_jax.delay import RoundTime, Setting, round_time
+from olsgd_jax.timing import RoundTime, Setting, round_time
 
 REPETITIONS = 200  # of simulations
 

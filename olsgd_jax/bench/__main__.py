@@ -21,6 +21,7 @@ import sys
 import jax
 from rich.console import Console
 
+from olsgd_jax._checks import check_choice
 from olsgd_jax.bench.measure import measure
 from olsgd_jax.bench.request import (
     ALL,
@@ -32,10 +33,9 @@ from olsgd_jax.bench.request import (
 )
 from olsgd_jax.bench.result import to_json
 from olsgd_jax.bench.show import show, watching
-from olsgd_jax.checks import check_choice
-from olsgd_jax.command_line import add_process_options, count, join_as_asked
-from olsgd_jax.distributed import meet
-from olsgd_jax.files import writing
+from olsgd_jax.training.cluster.join import meet
+from olsgd_jax.training.command_line import add_process_options, count, join_as_asked
+from olsgd_jax.training.files import writing
 
 STRATEGIES = ["sync_sgd", "local_sgd", "overlap_local_sgd"]
 

@@ -7,14 +7,14 @@ from olsgd_jax.bench.result import Compared
 from olsgd_jax.bench.sending import Sending
 from olsgd_jax.bench.turns import Samples, quartiles
 from olsgd_jax.bench.work import Rounds
-from olsgd_jax.delay import (
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.timing import (
     Constant,
     Network,
     Setting,
     round_time,
     smallest_hiding_period,
 )
-from olsgd_jax.strategies.base import Strategy
 
 LONGEST = 64
 """The largest sync period that is chosen; a round's batches have to fit in memory."""
@@ -95,7 +95,7 @@ def choose_period(
     """Chooses the smallest sync period that hides the mean, and says why.
 
     >>> from olsgd_jax import overlap_local_sgd
-    >>> from olsgd_jax.delay import Ring
+    >>> from olsgd_jax.timing import Ring
     >>> network = Ring(bandwidth=1e9)
     >>> choose_period(overlap_local_sgd(0.6), 10**9, 2, step=0.3, network=network)
     (4, 'the smallest that hides the mean')

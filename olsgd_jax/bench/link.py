@@ -2,7 +2,7 @@
 
 import math
 
-from olsgd_jax.delay import RingOrTree
+from olsgd_jax.timing import RingOrTree
 
 _LEAST = 0.01  # of a mean's time is put down to its bytes, or B could be infinite
 
@@ -21,7 +21,7 @@ def link_of(
     Returns:
       A network on which the mean of the model takes exactly as long as measured.
 
-    >>> from olsgd_jax.delay import RingOrTree
+    >>> from olsgd_jax.timing import RingOrTree
     >>> network = RingOrTree(bandwidth=1e9, latency=0.001)
     >>> found = link_of(0.004, network.seconds(4e7, 4), num_bytes=40_000_000,
     ...                 num_workers=4)

@@ -14,9 +14,9 @@ from olsgd_jax.bench.result import Measured
 from olsgd_jax.bench.sending import means_alone, sending
 from olsgd_jax.bench.turns import NUM_WARM, Samples, quartiles, take_turns
 from olsgd_jax.bench.work import make_batches, make_rounds
-from olsgd_jax.build.strategy import named_strategy
-from olsgd_jax.delay import RingOrTree
-from olsgd_jax.mesh import DATA, FSDP
+from olsgd_jax.timing import RingOrTree
+from olsgd_jax.training.components.strategy import named_strategy
+from olsgd_jax.workers.mesh import DATA, FSDP
 
 NUM_PROFILED = 3
 """Rounds of each strategy in a profile."""

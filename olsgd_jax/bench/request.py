@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from olsgd_jax.build.strategy import named_strategy
-from olsgd_jax.checks import check_choice
-from olsgd_jax.mesh import process_devices, worker_devices, worker_mesh
-from olsgd_jax.models.mlp import MLP
-from olsgd_jax.overlap.workload import WORKLOADS, Workload
+from olsgd_jax._checks import check_choice
+from olsgd_jax.aot.workloads import WORKLOADS, Workload
 from olsgd_jax.strategies import STRATEGIES
-from olsgd_jax.workers import WORKERS
+from olsgd_jax.training.components.strategy import named_strategy
+from olsgd_jax.training.models.mlp import MLP
+from olsgd_jax.workers.axis import WORKERS
+from olsgd_jax.workers.mesh import process_devices, worker_devices, worker_mesh
 
 SMALL = Workload(  # 0.7 million parameters in 8 arrays
     MLP(384, num_classes=10, depth=4),

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from olsgd_jax.drivers.forms import fragments_form
+from olsgd_jax.drivers.forms.base import fragments_form
 from olsgd_jax.drivers.platforms import default_driver, platform_of
-from olsgd_jax.local import Carry, Steps, WorkerState
-from olsgd_jax.placement import to_workers
-from olsgd_jax.round import Form
+from olsgd_jax.round.local_steps import Carry, Steps, WorkerState
+from olsgd_jax.round.worker_round import Form
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import ArrayTree, Driver, Params
-from olsgd_jax.workers import WORKERS, on_workers, worker_mean
+from olsgd_jax.workers.axis import WORKERS, on_workers, worker_mean
+from olsgd_jax.workers.sharding import to_workers
 
 
 class Sending(NamedTuple):

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from olsgd_jax.aot.workloads import OPTIMIZER
 from olsgd_jax.bench.request import Request
-from olsgd_jax.build.strategy import named_strategy
 from olsgd_jax.drivers.make_round import make_round
-from olsgd_jax.local import WorkerState
-from olsgd_jax.overlap.workload import OPTIMIZER
-from olsgd_jax.placement import batch_shardings
-from olsgd_jax.state import init_state
+from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.round.state import init_state
+from olsgd_jax.training.components.strategy import named_strategy
 from olsgd_jax.types import Batch, Mean, ModelState, Params
-from olsgd_jax.workers import send_nothing, worker_mean
+from olsgd_jax.workers.axis import send_nothing, worker_mean
+from olsgd_jax.workers.sharding import batch_shardings
 
 
 class Rounds(NamedTuple):

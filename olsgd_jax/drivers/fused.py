@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import jax
 
-from olsgd_jax.local import WorkerState
-from olsgd_jax.presence import unless_all
-from olsgd_jax.state import check_present
+from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.round.participation import unless_all
+from olsgd_jax.round.state import check_present
 from olsgd_jax.types import Batch, Present
 
 

@@ -10,9 +10,9 @@ import jax
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
-from olsgd_jax.local import Gradient
-from olsgd_jax.placement import part_specs
+from olsgd_jax.round.local_steps import Gradient
 from olsgd_jax.types import ArrayTree
+from olsgd_jax.workers.sharding import part_specs
 
 
 def gathered_gradient(mesh: Mesh) -> Gradient:

@@ -14,15 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 from jax.sharding import Mesh
 
-from olsgd_jax.drivers.parcel_programs import make_programs, put_mixed
-from olsgd_jax.local import WorkerState
-from olsgd_jax.placement import batch_shardings, place, state_shardings
-from olsgd_jax.presence import unless_all
-from olsgd_jax.round import RoundRecord
-from olsgd_jax.round_parts import RoundParts
-from olsgd_jax.state import check_present
+from olsgd_jax.drivers.host_programs import make_programs, put_mixed
+from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.round.participation import unless_all
+from olsgd_jax.round.round_parts import RoundParts
+from olsgd_jax.round.state import check_present
+from olsgd_jax.round.worker_round import RoundRecord
 from olsgd_jax.types import ArrayTree, Batch, Mapping, Mean, Present
-from olsgd_jax.workers import on_workers
+from olsgd_jax.workers.axis import on_workers
+from olsgd_jax.workers.sharding import batch_shardings, place, state_shardings
 
 
 def host(

@@ -6,19 +6,17 @@ from typing import get_args
 import optax
 from jax.sharding import Mesh
 
-from olsgd_jax.checks import check_choice, check_count
-from olsgd_jax.drivers.forms import fragments_form
+from olsgd_jax._checks import check_choice, check_count
+from olsgd_jax.drivers.forms.base import fragments_form
 from olsgd_jax.drivers.fused import fused
 from olsgd_jax.drivers.host import host
 from olsgd_jax.drivers.platforms import Platform, default_driver, platform_of
-from olsgd_jax.local import WorkerState
-from olsgd_jax.loss_checks import check_loss
-from olsgd_jax.mesh_checks import check_mesh
-from olsgd_jax.optimizer_checks import check_optimizer
-from olsgd_jax.placement import batch_shardings, place, state_shardings
-from olsgd_jax.round import RoundRecord, make_worker_round
-from olsgd_jax.round_parts import make_round_parts
-from olsgd_jax.state import check_state
+from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.round.loss_checks import check_loss
+from olsgd_jax.round.optimizer_checks import check_optimizer
+from olsgd_jax.round.round_parts import make_round_parts
+from olsgd_jax.round.state import check_state
+from olsgd_jax.round.worker_round import RoundRecord, make_worker_round
 from olsgd_jax.strategies.base import Strategy, check_delayed, check_strategy
 from olsgd_jax.types import (
     Batch,
@@ -29,7 +27,9 @@ from olsgd_jax.types import (
     ModelStatePolicy,
     Present,
 )
-from olsgd_jax.workers import WORKERS, on_workers, worker_mean
+from olsgd_jax.workers.axis import WORKERS, on_workers, worker_mean
+from olsgd_jax.workers.mesh_checks import check_mesh
+from olsgd_jax.workers.sharding import batch_shardings, place, state_shardings
 
 
 def make_round(

@@ -21,17 +21,17 @@ import jax
 from jax.sharding import Mesh
 
 from olsgd_jax.drivers.convolutions import channels_last_gradient
-from olsgd_jax.drivers.exchange import exchange_form
-from olsgd_jax.drivers.forms import flat_form, fragments_form, held_form
+from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
+from olsgd_jax.drivers.forms.buckets import parcels_form
+from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.gathered import gathered_gradient
-from olsgd_jax.drivers.parcels import parcels_form
-from olsgd_jax.local import Gradient
-from olsgd_jax.mesh import FSDP, worker_devices
-from olsgd_jax.mesh_checks import check_mesh
-from olsgd_jax.round import Form, tree_form
+from olsgd_jax.round.local_steps import Gradient
+from olsgd_jax.round.worker_round import Form, tree_form
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import Driver
-from olsgd_jax.workers import WORKERS
+from olsgd_jax.workers.axis import WORKERS
+from olsgd_jax.workers.mesh import FSDP, worker_devices
+from olsgd_jax.workers.mesh_checks import check_mesh
 
 # GPUs before Hopper do not schedule for overlap unless asked to.
 SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}

@@ -9,12 +9,12 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from olsgd_jax._tree_checks import check_leading_axes
 from olsgd_jax.drivers.platforms import compiler_options
 from olsgd_jax.drivers.step_checks import check_step
-from olsgd_jax.placement import place, state_shardings
-from olsgd_jax.tree_checks import check_leading_axes
 from olsgd_jax.types import ArrayTree
-from olsgd_jax.workers import WORKERS, on_workers
+from olsgd_jax.workers.axis import WORKERS, on_workers
+from olsgd_jax.workers.sharding import place, state_shardings
 
 
 def overlap_jit(

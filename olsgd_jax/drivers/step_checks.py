@@ -18,7 +18,9 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
-from olsgd_jax.distribute import GRADIENTS
+GRADIENTS = "olsgd_jax gradients"
+"""Marks the gradients that `update` is given in a traced program."""
+
 
 _SAME = {"psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant"}
 _COLLECTIVES = _SAME | {"all_to_all", "ppermute", "reduce_scatter", "psum_scatter"}

@@ -16,9 +16,9 @@ import jax
 from rich.console import Console
 from rich.table import Column, Table
 
-from olsgd_jax.overlap.measure import Setting, measure
-from olsgd_jax.overlap.targets import TARGETS
-from olsgd_jax.overlap.workload import WORKLOADS
+from olsgd_jax.aot.measure import Setting, measure
+from olsgd_jax.aot.targets import TARGETS
+from olsgd_jax.aot.workloads import WORKLOADS
 
 
 def _parser() -> argparse.ArgumentParser:

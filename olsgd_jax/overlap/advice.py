@@ -7,8 +7,8 @@ from olsgd_jax.drivers.platforms import (
     SCHEDULE_FOR_OVERLAP,
     SPARSE_CORES,
 )
-from olsgd_jax.overlap.carried import KINDS
 from olsgd_jax.overlap.collectives import Collective
+from olsgd_jax.overlap.hlo.carried import KINDS
 
 _BLOCKED = (
     "it sends what the computation before it gives, so no option can help; average the "

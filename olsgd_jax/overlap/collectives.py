@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from olsgd_jax.overlap.groups import is_inside
-from olsgd_jax.overlap.schedule import Schedule
-from olsgd_jax.overlap.shapes import shape_bytes
-from olsgd_jax.overlap.spans import (
+from olsgd_jax.overlap.hlo.groups import is_inside
+from olsgd_jax.overlap.hlo.schedule import Schedule
+from olsgd_jax.overlap.hlo.shapes import shape_bytes
+from olsgd_jax.overlap.hlo.spans import (
     is_blocked,
     is_needed,
     started,
     until_done,
     work_between,
 )
-from olsgd_jax.overlap.work import Work, add_work, trip_count, work_of
+from olsgd_jax.overlap.hlo.work import Work, add_work, trip_count, work_of
 
 
 class Collective(NamedTuple):

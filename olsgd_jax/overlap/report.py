@@ -13,8 +13,8 @@ from jax.stages import Compiled
 
 from olsgd_jax.overlap.advice import advice
 from olsgd_jax.overlap.collectives import Collective, find_collectives
-from olsgd_jax.overlap.schedule import read_schedule
-from olsgd_jax.overlap.work import work_of
+from olsgd_jax.overlap.hlo.schedule import read_schedule
+from olsgd_jax.overlap.hlo.work import work_of
 
 
 class OverlapReport(NamedTuple):

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from olsgd_jax.checks import check_count, check_number
+from olsgd_jax._checks import check_count, check_number
 from olsgd_jax.strategies.anchor import pull
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import Params

@@ -50,7 +50,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from olsgd_jax.checks import check_number
+from olsgd_jax._checks import check_number
 from olsgd_jax.strategies.anchor import pull
 from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.strategies.velocity import (

@@ -30,8 +30,8 @@ import jax
 import optax
 from jaxtyping import Array, Float
 
-from olsgd_jax.checks import check_count, check_seed
-from olsgd_jax.pieces import from_vectors, to_vectors
+from olsgd_jax._checks import check_count, check_seed
+from olsgd_jax._vectors import from_vectors, to_vectors
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.strategies.low_rank import as_matrix, orthogonalise
 from olsgd_jax.types import ArrayTree, Grads, Mean, Params

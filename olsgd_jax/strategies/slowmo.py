@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import optax
 
-from olsgd_jax.checks import check_number
+from olsgd_jax._checks import check_number
 from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.strategies.velocity import (
     StepCount,

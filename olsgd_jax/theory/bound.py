@@ -41,7 +41,7 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-from olsgd_jax.checks import check_count, check_number
+from olsgd_jax._checks import check_count, check_number
 
 
 class Bound(NamedTuple):

@@ -16,7 +16,7 @@ References: arXiv:2002.09539 (Overlap Local-SGD, section 2), 1805.09767 (Local S
 import numpy as np
 from jaxtyping import Float
 
-from olsgd_jax.checks import check_count, check_number
+from olsgd_jax._checks import check_count, check_number
 
 Matrix = Float[np.ndarray, "columns columns"]
 

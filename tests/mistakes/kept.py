@@ -7,12 +7,12 @@ import numpy as np
 from experiments import report, scale, tables, train
 from experiments.output import prepare_output
 from olsgd_jax import Checkpoints, Config, Due, write_records
-from olsgd_jax.build import build
-from olsgd_jax.data.array_cache import cached_arrays
-from olsgd_jax.provenance import versions
-from olsgd_jax.record import Layout
-from olsgd_jax.resume import Progress, restore
-from olsgd_jax.trainer import train as train_config
+from olsgd_jax.training.components import build
+from olsgd_jax.training.data.array_cache import cached_arrays
+from olsgd_jax.training.loop import train as train_config
+from olsgd_jax.training.records.provenance import versions
+from olsgd_jax.training.records.types import Layout
+from olsgd_jax.training.recovery.resume import Progress, restore
 from tests.mistakes import run
 
 TREE, CONFIG = {"w": jnp.zeros(3)}, Config(num_rounds=2, width=4)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from olsgd_jax import Config, train
-from olsgd_jax.build import build_task
-from olsgd_jax.data.dataset import Dataset
+from olsgd_jax.training.components import build_task
+from olsgd_jax.training.data.dataset import Dataset
 
 SMALL = {"width": 4, "batch_size": 4, "num_rounds": 1}
 

@@ -1,0 +1,183 @@
+"""Compiles one round for one target, and says what overlaps and what it costs."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import jax
+import optax
+from jax.sharding import Mesh
+from jax.stages import Compiled, Lowered, Wrapped
+
+from olsgd_jax._checks import check_choice
+from olsgd_jax.aot.targets import target
+from olsgd_jax.aot.workloads import OPTIMIZER, WORKLOADS, arguments, placed
+from olsgd_jax.distribute import distribute
+from olsgd_jax.drivers.make_round import make_round
+from olsgd_jax.drivers.platforms import Platform, platform_of
+from olsgd_jax.drivers.step import overlap_jit
+from olsgd_jax.overlap.report import overlap_report
+from olsgd_jax.round.local_steps import Steps
+from olsgd_jax.round.worker_round import tree_form
+from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.training.components import build_strategy
+from olsgd_jax.training.config import Config
+from olsgd_jax.types import ArrayTree, Batch, Mean, Params
+from olsgd_jax.workers.axis import WORKERS
+from olsgd_jax.workers.sharding import to_workers
+
+
+class Setting(NamedTuple):
+    """What is compiled."""
+
+    target: str
+    model: str = "mlp"
+    strategy: str = "overlap_local_sgd"
+    sync_period: int = 4
+    stream: bool = False
+    form: str = "chosen"  # by the platform; "tree" for what a compiler does by itself
+    data: int = 1  # devices of a worker that share its batches
+    fsdp: int = 1  # devices of a worker that share its model as well
+    step: bool = False  # a train step of `distribute` instead of a round
+
+
+def measure(setting: Setting, compare: bool = False) -> dict:
+    """Compiles a round, and reads its schedule, memory and compile time.
+
+    Args:
+      setting: what to compile.
+      compare: compile the same round with its mean removed as well, in the order that
+        needs least memory; a mean that waits for the local steps, or of gradients, is
+        not removed.
+    """
+    check_choice("model", setting.model, tuple(WORKLOADS))
+    check_choice("strategy", setting.strategy, tuple(STRATEGIES))
+    check_choice("form", setting.form, ("chosen", "tree"))
+    if setting.stream and setting.form == "tree":
+        raise ValueError("form must be 'chosen' for a streamed round, got 'tree'")
+    if setting.step and (setting.stream or setting.form == "tree" or compare):
+        raise ValueError(
+            "step must be False with stream, form 'tree' or compare: a step always "
+            "sends a fragment, in its own form, and has no round to compare with"
+        )
+    mesh = target(setting.target, data=setting.data, fsdp=setting.fsdp)
+    platform = platform_of(mesh)
+    if setting.form == "tree":
+        platform = Platform(tree_form, {})
+    compiled, result = _compile(setting, mesh, platform)
+    report = overlap_report(compiled, setting.data * setting.fsdp)
+    result = {
+        **setting._asdict(),
+        "mean_bytes": report.mean_bytes,
+        "overlapped_bytes": report.overlapped_bytes,
+        "overlapped_fraction": report.overlapped_fraction,
+        **result,
+        "collectives": [x._asdict() for x in report.collectives],
+    }
+    if compare and _strategy(setting, mesh).mean_of == "start":
+        by_order = _without_mean(setting, mesh, platform)
+        least = min(by_order.values(), key=lambda cost: cost["temporary_bytes"])
+        result |= {"without_mean": least, "without_mean_by_order": by_order}
+    return result
+
+
+def _without_mean(setting: Setting, mesh: Mesh, platform: Platform) -> dict[str, dict]:
+    """What the round costs with its mean removed, by the order of its instructions.
+
+    The compiler for TPUs by default takes the order that it believes to need least
+    memory, and may believe wrong: without its mean, ResNet-18 gets another than with
+    it, which on v5e compiles in a third of the time, and needs a fifth more memory. So
+    the order that it has with the mean is tried as well.
+    """
+    options = {"default": platform.compiler_options}
+    if mesh.devices.flat[0].platform == "tpu":
+        options = {
+            order: {**platform.compiler_options, "xla_memory_scheduler": order}
+            for order in ("default", "list")
+        }
+    setting = setting._replace(stream=False)
+    removed = platform._replace(form=_removed_form)
+    return {
+        order: _compile(setting, mesh, removed._replace(compiler_options=own))[1]
+        for order, own in options.items()
+    }
+
+
+def _removed_form(
+    mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+):
+    """Sends nothing: a worker takes its own models for the mean."""
+    del mean, num_steps
+    return models, steps()
+
+
+def _strategy(setting: Setting, mesh: Mesh) -> Strategy:
+    return build_strategy(
+        Config(strategy=setting.strategy, num_workers=mesh.shape[WORKERS])
+    )
+
+
+def _compile(
+    setting: Setting, mesh: Mesh, platform: Platform
+) -> tuple[Compiled, dict[str, float]]:
+    num_workers = mesh.shape[WORKERS]
+    if setting.step:
+        params, lowered = _lowered_step(setting, mesh)
+    else:
+        params, lowered = _lowered_round(setting, mesh, platform)
+    # Of the processor, not of the clock: other work beside it changes them little.
+    began = time.process_time()
+    compiled = lowered.compile()
+    seconds = time.process_time() - began
+    memory = compiled.memory_analysis()
+    assert memory is not None  # for these compilers
+    leaves = jax.tree.leaves(params)
+    return compiled, {
+        "parameter_bytes": sum(x.size * x.dtype.itemsize for x in leaves)
+        // num_workers,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "compile_seconds": round(seconds, 1),
+    }
+
+
+def _lowered_round(
+    setting: Setting, mesh: Mesh, platform: Platform
+) -> tuple[Params, Lowered]:
+    workload, strategy = WORKLOADS[setting.model], _strategy(setting, mesh)
+    run = make_round(
+        workload.task.loss,
+        OPTIMIZER,
+        strategy,
+        sync_period=setting.sync_period,
+        mesh=mesh,
+        stream=setting.stream,
+        platform=platform,
+    )
+    state, batches = arguments(workload, mesh, strategy, setting.sync_period)
+    return state.params, cast(Wrapped, run).lower(state, batches)
+
+
+def _lowered_step(setting: Setting, mesh: Mesh) -> tuple[Params, Lowered]:
+    workload, strategy = WORKLOADS[setting.model], _strategy(setting, mesh)
+    tx = distribute(OPTIMIZER, strategy, setting.sync_period)
+
+    def train_step(state: ArrayTree, batch: Batch) -> tuple[ArrayTree, jax.Array]:
+        params, model_state, opt_state = state
+        gradient = jax.value_and_grad(workload.task.loss, has_aux=True)
+        key = jax.random.key(0)
+        (value, model_state), grads = gradient(params, model_state, batch, key)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        params = optax.apply_updates(params, updates)
+        return (params, model_state, opt_state), value
+
+    def start() -> ArrayTree:
+        params, model_state = workload.task.init(jax.random.key(0))
+        return to_workers((params, model_state, tx.init(params)), mesh.shape[WORKERS])
+
+    _, batches = arguments(workload, mesh, strategy, sync_period=1)
+    batch = jax.eval_shape(lambda x: jax.tree.map(lambda leaf: leaf[:, 0], x), batches)
+    state = jax.eval_shape(start)
+    run = cast(Wrapped, overlap_jit(train_step, mesh))
+    state, batch = placed(state, mesh), placed(batch, mesh)
+    return state[0], run.lower(state, batch)

@@ -1,0 +1,157 @@
+"""The planner: what to expect of each strategy on hardware that is not here.
+
+A round is compiled for the target, which says how much a local step computes; figures
+of the hardware turn that into time, and the model of time (`delay`) does the rest.
+
+    step   flops / (peak flops × utilisation)
+    mean   a ring or a tree over all workers, whichever is faster
+"""
+
+from typing import NamedTuple
+
+from olsgd_jax._checks import check_choice, check_count, check_number
+from olsgd_jax.aot.step_cost import PEAK_FLOPS, step_flops
+from olsgd_jax.aot.targets import target as mesh_of
+from olsgd_jax.aot.workloads import OPTIMIZER, WORKLOADS, Workload, arguments
+from olsgd_jax.round.worker_round import make_worker_round
+from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.timing import (
+    RingOrTree,
+    RoundTime,
+    Setting,
+    round_time,
+    smallest_hiding_period,
+    with_stragglers,
+)
+from olsgd_jax.timing.payload import payload_bytes
+from olsgd_jax.training.components import build_strategy
+from olsgd_jax.training.config import Config
+from olsgd_jax.workers.axis import WORKERS
+
+DELAYED = "overlap_local_sgd"  # whose sync period is planned
+
+
+class Expected(NamedTuple):
+    """What to expect of one strategy.
+
+    >>> import numpy as np
+    >>> from olsgd_jax import Expected
+    >>> from olsgd_jax.timing import RoundTime
+    >>> time = RoundTime(seconds=2.0, compute=np.array([1.0]))
+    >>> Expected("local_sgd", False, 4, bytes_per_round=400, time=time).time.utilisation
+    0.5
+    """
+
+    strategy: str
+    stream: bool
+    sync_period: int
+    bytes_per_round: float  # that a worker hands to the network
+    time: RoundTime
+
+
+class Plan(NamedTuple):
+    """What to expect of a target.
+
+    >>> from olsgd_jax import Plan
+    >>> made_up = Plan(
+    ...     "h100:1x16x8", num_workers=128, parameter_bytes=400, step_flops=None,
+    ...     step_seconds=0.1, mean_seconds=0.3, hiding_period=3, expected=(),
+    ... )
+    >>> made_up.hiding_period
+    3
+    """
+
+    target: str
+    num_workers: int
+    parameter_bytes: float
+    step_flops: float | None  # of a device; None if the step's time was given
+    step_seconds: float
+    mean_seconds: float  # of the models
+    hiding_period: int  # the smallest that hides it
+    expected: tuple[Expected, ...]
+    fragment_seconds: float = 0.0  # of what one local step carries, if streamed
+
+
+def plan(
+    target: str,
+    model: str | Workload = "resnet18",
+    *,
+    bandwidth: float,
+    latency: float = 50e-6,
+    sync_period: int | None = None,
+    data: int = 1,
+    fsdp: int = 1,
+    utilisation: float = 0.4,
+    stragglers: float = 0.0,
+    step_seconds: float | None = None,
+) -> Plan:
+    """Says what to expect of each strategy on a target.
+
+    Args:
+      target: see `olsgd_jax.aot.target`.
+      model: mlp, resnet18 or transformer, or a `Workload` with a module of your own.
+      bandwidth: of the slowest link between workers, in bytes per second.
+      latency: of a message on it, in seconds.
+      sync_period: of all strategies; by default the smallest that hides the mean.
+      data: devices of a worker that share its batches.
+      fsdp: devices of a worker that share its model as well.
+      utilisation: the part of the peak flops that a local step makes use of.
+      stragglers: mean extra time of a local step by chance, in steps.
+      step_seconds: of a local step, where it was measured: nothing is compiled then.
+
+    >>> from olsgd_jax import plan
+    >>> plan("v5e", "vgg", bandwidth=1.25e9)
+    Traceback (most recent call last):
+    ValueError: model must be one of mlp, resnet18, transformer, got 'vgg'
+    """
+    check_number("utilisation", utilisation, 0, 1, "(]")
+    if sync_period is not None:
+        check_count("sync_period", sync_period)
+    if isinstance(model, str):
+        check_choice("model", model, tuple(WORKLOADS))
+        model = WORKLOADS[model]
+    mesh = mesh_of(target, data=data, fsdp=fsdp)
+    flops = None
+    if step_seconds is None:
+        flops = step_flops(model, mesh)
+        step_seconds = flops / (PEAK_FLOPS[target.partition(":")[0]] * utilisation)
+    num_workers = mesh.shape[WORKERS]
+    compute = with_stragglers(step_seconds, stragglers)
+    network = RingOrTree(bandwidth, latency)
+
+    def setting_of(name: str, sync_period: int, stream: bool) -> Setting:
+        strategy = build_strategy(Config(strategy=name, num_workers=num_workers))
+        worker_round = make_worker_round(model.task.loss, OPTIMIZER, strategy)
+        shapes = arguments(model, mesh, strategy, sync_period)
+        num_bytes = payload_bytes(worker_round, *shapes, num_workers=num_workers)
+        return Setting(
+            strategy, sync_period, num_bytes, num_workers, compute, network, stream
+        )
+
+    delayed = setting_of(DELAYED, sync_period=1, stream=False)
+    hiding_period = smallest_hiding_period(delayed)
+    assert hiding_period is not None  # as its mean is delayed and not streamed
+    names = [(name, False) for name in STRATEGIES] + [(DELAYED, True)]
+    chosen = hiding_period if sync_period is None else sync_period
+    settings = [setting_of(name, chosen, stream) for name, stream in names]
+    streamed = settings[-1]
+    return Plan(
+        target,
+        num_workers,
+        delayed.bytes_per_round,
+        flops,
+        step_seconds,
+        delayed.mean_seconds,
+        hiding_period,
+        tuple(
+            Expected(
+                x.strategy.name,
+                x.stream,
+                x.sync_period,
+                x.bytes_per_round,
+                round_time(x),
+            )
+            for x in settings
+        ),
+        streamed.mean_seconds,
+    )

@@ -1,0 +1,52 @@
+"""What a local step costs: the flops of its program, and those that devices have."""
+
+from typing import cast
+
+from jax.sharding import Mesh
+from jax.stages import Wrapped
+
+from olsgd_jax.aot.workloads import OPTIMIZER, Workload, arguments
+from olsgd_jax.drivers.make_round import make_round
+from olsgd_jax.drivers.platforms import platform_of
+from olsgd_jax.overlap.report import overlap_report
+from olsgd_jax.strategies.local_sgd import local_sgd
+
+PEAK_FLOPS = {
+    "a100": 312e12,
+    "h100": 989e12,
+    "b200": 2250e12,
+    "v5e": 197e12,
+    "v5p": 459e12,
+    "v6e": 918e12,
+    "7x": 1153e12,  # half a chip, which is what jax calls a device
+}
+"""Of one device, per second: matrix products in bfloat16, as its maker says."""
+
+_NUM_STEPS = 2  # more than one, or there would be no loop
+
+
+def step_flops(workload: Workload, mesh: Mesh) -> float:
+    """Compiles a round, and reads from it what one local step computes on one device.
+
+    The compiler's own count is taken where it has one: it counts a loop's body once.
+    Elsewhere matrix products and convolutions are counted in the schedule.
+
+    Args:
+      workload: what is trained.
+      mesh: what it is compiled for; see `target`.
+    """
+    strategy = local_sgd()
+    run = make_round(
+        workload.task.loss,
+        OPTIMIZER,
+        strategy,
+        sync_period=_NUM_STEPS,
+        mesh=mesh,
+        platform=platform_of(mesh),
+    )
+    shapes = arguments(workload, mesh, strategy, _NUM_STEPS)
+    compiled = cast(Wrapped, run).lower(*shapes).compile()
+    counted = compiled.cost_analysis()
+    if counted is not None:
+        return float(counted["flops"])
+    return overlap_report(compiled).program_flops / _NUM_STEPS

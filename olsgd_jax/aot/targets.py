@@ -1,0 +1,98 @@
+"""Accelerators to compile for that are not here.
+
+The compilers need a description of the hardware, not the hardware: XLA for GPUs takes
+one in text, libtpu brings its own for every TPU.
+"""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import Mesh
+
+from olsgd_jax.aot.gpus import GPUS, target_config
+from olsgd_jax.types import Device
+from olsgd_jax.workers.mesh import worker_mesh
+
+_DEFAULT_SHAPES = {
+    **dict.fromkeys(GPUS, "1x1x8"),
+    **{"v5e": "2x4", "v5p": "2x2x2", "v6e": "2x4", "7x": "2x2x1"},
+}
+
+TARGETS = tuple(_DEFAULT_SHAPES)
+"""The names that `target` knows."""
+
+
+def target(name: str, *, data: int = 1, fsdp: int = 1) -> Mesh:
+    """Describes accelerators that are not here as a mesh to compile for.
+
+    Args:
+      name: one of a100, h100, b200, v5e, v5p, v6e and 7x, and after a colon the
+        topology: slices x hosts x devices for GPUs, the shape of the slice for TPUs.
+        Eight devices by default.
+      data: see `worker_mesh`.
+      fsdp: see `worker_mesh`.
+
+    Returns:
+      A mesh with as many workers as there are devices for. It
+      compiles and cannot run; arguments to `lower` are `jax.ShapeDtypeStruct`s with a
+      sharding on it.
+
+    Needs the compilers: pip install "olsgd_jax[aot]". Where that is installed, set
+    JAX_PLATFORMS=cpu, or jax looks for the hardware as well.
+
+    >>> from olsgd_jax.aot import target
+    >>> target("p100:1x1x8")
+    Traceback (most recent call last):
+    ValueError: target must be one of a100, h100, b200, v5e, v5p, v6e, 7x, ...
+    """
+    kind, _, shape = name.partition(":")
+    if kind not in TARGETS:
+        raise ValueError(
+            f"target must be one of {', '.join(TARGETS)}, with a topology as in "
+            f"h100:1x1x8 or v5e:2x4, got {name!r}"
+        )
+    _check_compiler(kind)
+    try:
+        devices = _gpus(kind, shape) if kind in GPUS else _tpus(kind, shape)
+    except jax.errors.JaxRuntimeError as error:
+        raise ValueError(
+            f"target must have a topology that {kind} comes in, as in "
+            f"{kind}:{_DEFAULT_SHAPES[kind]}, got {name!r}"
+        ) from error
+    num_workers = len(devices) // (data * fsdp)
+    return worker_mesh(num_workers, devices, data=data, fsdp=fsdp)
+
+
+def _check_compiler(kind: str) -> None:
+    module = "jax_cuda13_plugin" if kind in GPUS else "libtpu"
+    if importlib.util.find_spec(module) is None:
+        raise ModuleNotFoundError(
+            f"target {kind} needs {module}, which is not installed; "
+            'pip install "olsgd_jax[aot]"'
+        )
+
+
+def _gpus(kind: str, shape: str) -> Sequence[Device]:
+    return topologies.get_topology_desc(
+        platform="cuda",
+        topology_name=kind,
+        topology=shape or _DEFAULT_SHAPES[kind],
+        target_config=target_config(GPUS[kind]),
+    ).devices
+
+
+def _tpus(kind: str, shape: str) -> Sequence[Device]:
+    # libtpu looks for a machine with TPUs as it loads, unless told that there is none;
+    # the lock keeps two programs from one TPU, and there is none to keep.
+    for variable, value in {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }.items():
+        os.environ.setdefault(variable, value)
+    name = f"{'tpu7x' if kind == '7x' else kind}:{shape or _DEFAULT_SHAPES[kind]}"
+    return topologies.get_topology_desc(platform="tpu", topology_name=name).devices

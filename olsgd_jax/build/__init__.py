@@ -1,9 +1,0 @@
-"""What a config stands for: its names and numbers become data, task and strategy."""
-
-from olsgd_jax.build.optimizer import build_optimizer as build_optimizer
-from olsgd_jax.build.optimizer import build_schedule as build_schedule
-from olsgd_jax.build.parts import Parts as Parts
-from olsgd_jax.build.parts import build as build
-from olsgd_jax.build.parts import build_mesh as build_mesh
-from olsgd_jax.build.strategy import build_strategy as build_strategy
-from olsgd_jax.build.task import build_task as build_task

@@ -1,0 +1,1 @@
+"""Forms of a mean: how its messages are cut and sent on each platform."""

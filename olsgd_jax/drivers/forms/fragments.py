@@ -1,0 +1,146 @@
+"""Fragments: how one step of the optax face carries its part of a delayed mean.
+
+The models of a round's start are cut into τ fragments. Step k sends fragment k, which
+depends on no gradient of that step, and puts what arrives in its place:
+
+    psum        one sum of fragment k                        GPUs, CPUs; τ = 1; slots
+                                                             with several workers
+    exchange    steps 2p and 2p + 1 carry a pair of          TPUs
+                fragments: first worker j receives part j
+                of it from everyone and adds the parts up,
+                then it hands its sum to everyone
+
+A TPU schedules an exchange early in a step and waits for it late; a sum is started
+late, or not at all by itself (v5e). Both send 2 (m − 1) / m of the models in a round.
+The last of an odd number of steps sends an exchange for nothing.
+"""
+
+from collections.abc import Hashable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Int
+
+from olsgd_jax._vectors import ROWS, from_vectors, piece_shape, to_vectors
+from olsgd_jax.drivers.forms.exchange import to_all_workers
+from olsgd_jax.types import ArrayTree, Params
+from olsgd_jax.workers.axis import platform_here, shares_slot, worker_mean
+
+
+def cut_fragments(params: Params, sync_period: int) -> dict[str, jax.Array]:
+    """Cuts models into τ fragments of equal size, the last ones filled up with zeros.
+
+    Returns:
+      By dtype, an array with axes (fragment, row, column).
+
+    >>> cut_fragments(jnp.arange(5), sync_period=2)
+    {'int32': Array([[[0, 1, 2]],
+           [[3, 4, 0]]], dtype=int32)}
+    """
+
+    def cut(x: jax.Array) -> jax.Array:
+        shape = _shape(-(-x.size // sync_period), sync_period)
+        padding = sync_period * shape[0] * shape[1] - x.size
+        return jnp.pad(x, (0, padding)).reshape(sync_period, *shape)
+
+    return jax.tree.map(cut, to_vectors(params))
+
+
+def join_fragments(fragments: dict[str, jax.Array], like: Params) -> Params:
+    """Undoes `cut_fragments`; `like` has the shapes.
+
+    >>> fragments = cut_fragments(jnp.arange(5), sync_period=2)
+    >>> join_fragments(fragments, like=jnp.arange(5))
+    Array([0, 1, 2, 3, 4], dtype=int32)
+    """
+    return from_vectors(jax.tree.map(jnp.ravel, fragments), like)
+
+
+def carry_fragment(
+    fragments: dict[str, jax.Array],
+    k: Int[Array, ""],
+    updates: ArrayTree,
+    axis_name: Hashable,
+) -> tuple[dict[str, jax.Array], ArrayTree]:
+    """Sends what step k carries, and puts what arrives in its place.
+
+    Args:
+      fragments: as `cut_fragments` makes them; after step τ − 1 they hold the mean.
+      k: the step's number in its round.
+      updates: the step's result. Nobody uses what was sent before it is there, so the
+        compiler is free to wait for it last.
+      axis_name: the mapped axis along which the workers lie.
+
+    Returns:
+      The fragments, and the updates.
+    """
+    sync_period = jax.tree.leaves(fragments)[0].shape[0]
+    can_exchange = sync_period > 1 and not shares_slot(axis_name)
+    if can_exchange and platform_here() == "tpu" and isinstance(axis_name, str):
+        return _exchange(fragments, k, updates, axis_name)
+    sending = jax.tree.map(lambda x: _at(x, k), fragments)
+    sent = worker_mean(sending, axis_name)
+    sent, updates = lax.optimization_barrier((sent, updates))
+    return jax.tree.map(lambda x, new: _put(x, new, k), fragments, sent), updates
+
+
+def _exchange(
+    fragments: dict[str, jax.Array],
+    k: Int[Array, ""],
+    updates: ArrayTree,
+    axis_name: str,
+) -> tuple[dict[str, jax.Array], ArrayTree]:
+    m = lax.axis_size(axis_name)
+    sync_period = jax.tree.leaves(fragments)[0].shape[0]
+    num_pairs = sync_period // 2
+    pair, adds_up = jnp.minimum(k // 2, num_pairs - 1), k % 2 == 0
+
+    def parts(x: jax.Array) -> jax.Array:
+        """This pair in m parts; in the second step, m copies of this worker's sum."""
+        rows = _at(_pairs(x, num_pairs), pair)
+        size = -(-rows.shape[0] // (ROWS * m)) * ROWS
+        padding = size * m - rows.shape[0]
+        rows = jnp.pad(rows, ((0, padding), (0, 0)))
+        copies = jnp.broadcast_to(rows[:size], (m, size, rows.shape[1]))
+        return jnp.where(adds_up, rows.reshape(copies.shape), copies)
+
+    def arrived(x: jax.Array, received: jax.Array) -> jax.Array:
+        # Divided first, as in `worker_mean`.
+        total = jnp.sum(received / m, axis=0)
+        whole = received.reshape(-1, received.shape[-1])
+        total = jnp.pad(total, ((0, whole.shape[0] - total.shape[0]), (0, 0)))
+        pairs = _pairs(x, num_pairs)
+        new = jnp.where(adds_up, total, whole)[: pairs.shape[1]]
+        if sync_period % 2:
+            new = jnp.where(k < 2 * num_pairs, new, _at(pairs, pair))
+        return _put(pairs, new, pair).reshape(x.shape)
+
+    sent = to_all_workers(jax.tree.map(parts, fragments), axis_name)
+    sent, updates = lax.optimization_barrier((sent, updates))
+    return jax.tree.map(arrived, fragments, sent), updates
+
+
+def _shape(size: int, sync_period: int) -> tuple[int, int]:
+    """Rows and columns of a fragment, such that the rows of all make whole pairs."""
+    rows, columns = piece_shape(size)
+    num_pairs = max(1, sync_period // 2) if sync_period % 2 else 1
+    if rows == 1:
+        return 1, -(-columns // num_pairs) * num_pairs
+    step = ROWS * num_pairs
+    return -(-rows // step) * step, columns
+
+
+def _pairs(x: jax.Array, num_pairs: int) -> jax.Array:
+    """Fragments as (pair, row, column); the small ones as one column."""
+    columns = x.shape[2] if x.shape[1] > 1 else 1
+    return x.reshape(num_pairs, -1, columns)
+
+
+# Not x[k] and x.at[k].set: these allow for a k outside of the array, and copy it all.
+def _at(x: jax.Array, k: Int[Array, ""]) -> jax.Array:
+    return lax.dynamic_index_in_dim(x, k, axis=0, keepdims=False)
+
+
+def _put(x: jax.Array, new: jax.Array, k: Int[Array, ""]) -> jax.Array:
+    return lax.dynamic_update_index_in_dim(x, new, k, axis=0)

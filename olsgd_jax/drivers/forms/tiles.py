@@ -1,0 +1,93 @@
+"""Trees in pieces, and back, with every element where it is in its tile.
+
+TPUs keep an array in tiles of 8 × 128 elements, one after the other, with the axis that
+fills them last. A vector of the elements in this order is the array as it lies in
+memory; in any other order, every element has to move, to a copy of the model.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from olsgd_jax._vectors import LANES, ROWS, piece_shape
+from olsgd_jax.types import ArrayTree
+
+
+def cut_tiles(tree: ArrayTree, num_pieces: int) -> dict[str, jax.Array]:
+    """Cuts as `cut` does, with the elements in the order of tiles.
+
+    >>> from olsgd_jax.drivers.forms.tiles import cut_tiles
+    >>> x = jnp.arange(8 * 256.0).reshape(8, 256)
+    >>> cut_tiles(x, num_pieces=2)["float32"].ravel()[126:130].tolist()
+    [126.0, 127.0, 256.0, 257.0]
+    """
+    leaves = jax.tree.leaves(tree)
+    tiles = [_to_tiles(leaves[place]) for place in _order(leaves)]
+
+    def cut_arrays(arrays: list[jax.Array]) -> jax.Array:
+        size = sum(x.size for x in arrays)
+        shape = num_pieces, *piece_shape(-(-size // num_pieces))
+        # Joined with the others: zeros added to a vector of them take another one.
+        zeros = jnp.zeros(math.prod(shape) - size, arrays[0].dtype)
+        return jnp.concatenate([*arrays, zeros]).reshape(shape)
+
+    return {
+        dtype: cut_arrays([x for x in tiles if x.dtype.name == dtype])
+        for dtype in sorted({x.dtype.name for x in tiles})
+    }
+
+
+def join_tiles(pieces: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
+    """Undoes `cut_tiles`; `like` has the shapes.
+
+    >>> from olsgd_jax.drivers.forms.tiles import cut_tiles, join_tiles
+    >>> join_tiles(cut_tiles(jnp.arange(5), num_pieces=2), like=jnp.arange(5))
+    Array([0, 1, 2, 3, 4], dtype=int32)
+    """
+    leaves, structure = jax.tree.flatten(like)
+    vectors = {name: x.ravel() for name, x in pieces.items()}
+    taken, joined = dict.fromkeys(vectors, 0), list(leaves)
+    for place in _order(leaves):
+        x = leaves[place]
+        name, first = x.dtype.name, taken[x.dtype.name]
+        taken[name] = first + x.size
+        part = vectors[name][first : first + x.size]
+        # One by one, or the compiler takes them all at once, to a copy of the model.
+        vectors[name], part = lax.optimization_barrier((vectors[name], part))
+        joined[place] = _from_tiles(part, x)
+    return jax.tree.unflatten(structure, joined)
+
+
+def _order(leaves: list[jax.Array]) -> list[int]:
+    """Puts arrays that would move the others off the grid of tiles last."""
+    return sorted(range(len(leaves)), key=lambda i: leaves[i].size % (ROWS * LANES) > 0)
+
+
+def _to_tiles(x: jax.Array) -> jax.Array:
+    axis = _last_in_memory(x)
+    if axis is None:
+        return x.ravel()
+    lanes = x.shape[axis] // LANES
+    x = jnp.moveaxis(x, axis, -1).reshape(-1, ROWS, lanes, LANES)
+    return x.swapaxes(1, 2).ravel()
+
+
+def _from_tiles(vector: jax.Array, like: jax.Array) -> jax.Array:
+    axis = _last_in_memory(like)
+    if axis is None:
+        return vector.reshape(like.shape)
+    size = like.shape[axis]
+    others = *like.shape[:axis], *like.shape[axis + 1 :]
+    x = vector.reshape(-1, size // LANES, ROWS, LANES).swapaxes(1, 2)
+    return jnp.moveaxis(x.reshape(*others, size), -1, axis)
+
+
+def _last_in_memory(x: jax.Array) -> int | None:
+    """The last axis, if any, that fills tiles with what lies along the others."""
+    for axis in reversed(range(x.ndim)):
+        lanes = x.shape[axis]
+        if x.size and lanes % LANES == 0 and x.size // lanes % ROWS == 0:
+            return axis
+    return None

@@ -1,0 +1,139 @@
+"""The programs that average and mix the models of a round, parcel by parcel.
+
+A program copies what it hands back, so a mix is asked only for what it changes.
+"""
+
+from collections.abc import Callable, Hashable
+from functools import cache, partial
+from itertools import chain
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from olsgd_jax.drivers.arrivals import last_needed
+from olsgd_jax.drivers.forms.buckets import Parcel, count_parcels, pack, unpack
+from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.round.round_parts import RoundParts
+from olsgd_jax.types import ArrayTree, Mapping, Mean, Present
+from olsgd_jax.workers.axis import on_workers
+from olsgd_jax.workers.sharding import place, state_shardings
+
+MIXED = ("params", "strategy_state", "model_state", "round")
+"""What a mix changes of a state, where all workers are present."""
+
+Fields = dict[str, ArrayTree]
+
+
+class Programs(NamedTuple):
+    """One of each for every parcel, to be run in this order."""
+
+    means: list[Callable]  # state, present -> the mean of a parcel
+    # state, stepped, the parcels so far, present -> what can be mixed now, by its place
+    mixes: list[Callable]
+
+
+def make_programs(
+    parts: RoundParts, mean: Mean, mesh: Mesh | None, mapping: Mapping | None
+) -> Callable[[WorkerState, Present | None], Programs]:
+    """Gives a function that knows the programs for a state; arguments as of `host`."""
+
+    def mean_of_parcel(
+        start: WorkerState, present: Present | None, *, number: int, num: int
+    ) -> Parcel:
+        return mean(pack(parts.models(start, present), num, mesh)[number])
+
+    def mix_worker(
+        start: WorkerState,
+        stepped: Fields,
+        sent: list[Parcel],
+        present: Present | None,
+    ) -> list[ArrayTree]:
+        models = unpack(sent, parts.models(start, present), mesh)
+        after = parts.mix(start, start._replace(**stepped), models, present)
+        return [getattr(after, name) for name in changed_by_mix(present)]
+
+    mix_all = on_workers(mix_worker, mesh, mapping)
+
+    @cache
+    def programs_for(structure: Hashable, types: tuple) -> Programs:
+        state, present = jax.tree.unflatten(structure, types)
+        models = jax.eval_shape(on_workers(parts.models, mesh, mapping), state, present)
+        num = count_parcels(jax.eval_shape(_of_first_worker, models))
+        codes = [partial(mean_of_parcel, number=i, num=num) for i in range(num)]
+        means = [jax.jit(on_workers(code, mesh, mapping)) for code in codes]
+        parcels = [jax.eval_shape(mean, state, present) for mean in means]
+        # The steps are a loop, which changes no type.
+        stepped = {name: getattr(state, name) for name in parts.stepped}
+        return Programs(means, _mixes(mix_all, state, stepped, parcels, present, mesh))
+
+    def programs(state: WorkerState, present: Present | None) -> Programs:
+        leaves, structure = jax.tree.flatten((state, present))
+        return programs_for(structure, tuple(map(jax.typeof, leaves)))
+
+    return programs
+
+
+def _mixes(
+    mix_all: Callable,
+    state: ArrayTree,
+    stepped: Fields,
+    parcels: list[ArrayTree],
+    present: ArrayTree,
+    mesh: Mesh | None,
+) -> list[Callable]:
+    """Makes a program for what each parcel was the last to be needed for.
+
+    All it is given of arrays are their shapes.
+    """
+    of_parcels = [_each(i, parcel) for i, parcel in enumerate(parcels)]
+    arrivals = [_each(0, state), _each(0, stepped), *of_parcels, _each(0, present)]
+    whole = jax.make_jaxpr(mix_all)(state, stepped, parcels, present)
+    needed = last_needed(whole.jaxpr, list(chain(*arrivals)))
+
+    def make_mix(number: int) -> Callable:
+        # Nothing is donated: in place, a mix first copies what it overwrites.
+        @jax.jit
+        def mix(
+            start: WorkerState,
+            stepped: Fields,
+            sent: list[Parcel],
+            present: Present | None,
+        ) -> dict[int, jax.Array]:
+            # Nothing that is handed back needs these.
+            later = jax.tree.map(
+                lambda x: jnp.zeros(x.shape, x.dtype), parcels[number + 1 :]
+            )
+            mixed = mix_all(start, stepped, [*sent, *later], present)
+            leaves = enumerate(jax.tree.leaves(mixed))
+            ready = {i: x for i, x in leaves if needed[i] == number}
+            return place(ready, state_shardings(ready, mesh))
+
+        return mix
+
+    return [make_mix(number) for number in range(len(parcels))]
+
+
+def put_mixed(
+    end: WorkerState, mixed: dict[int, jax.Array], present: Present | None
+) -> WorkerState:
+    """Puts what all mixes of a round gave in its place."""
+    names = changed_by_mix(present)
+    like = jax.tree.structure([getattr(end, name) for name in names])
+    fields = jax.tree.unflatten(like, [mixed[i] for i in range(like.num_leaves)])
+    return end._replace(**dict(zip(names, fields, strict=True)))
+
+
+def changed_by_mix(present: Present | None) -> tuple[str, ...]:
+    """Names what a mix changes of a state."""
+    # Of an absent worker, what its steps did to the optimizer is taken back.
+    return MIXED if present is None else (*MIXED, "opt_state")
+
+
+def _of_first_worker(tree: ArrayTree) -> ArrayTree:
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+def _each(mark: int, tree: ArrayTree) -> list[int]:
+    return [mark] * len(jax.tree.leaves(tree))

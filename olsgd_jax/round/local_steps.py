@@ -1,0 +1,159 @@
+"""The local steps of one worker: gradient, the strategy's word on it, optimizer.
+
+for k in 0 … τ − 1:
+    g ← gradient of the loss at x on batch k
+    g ← reduce_grads(g)          the worker's own g, unless the strategy says else
+    x ← x + optimizer(g)
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int, Key
+
+from olsgd_jax.round.loss_checks import check_loss, checked_loss
+from olsgd_jax.round.optimizer_checks import check_optimizer
+from olsgd_jax.round.optimizer_step import StepLoss, apply_optimizer, trained
+from olsgd_jax.round.participation import mean_of_present
+from olsgd_jax.strategies.base import Strategy, check_strategy
+from olsgd_jax.types import (
+    ArrayTree,
+    Batch,
+    Loss,
+    Mean,
+    ModelState,
+    OptState,
+    Params,
+    Present,
+    StrategyState,
+)
+
+
+class WorkerState(NamedTuple):
+    """What one worker carries from round to round; made by `init_state`.
+
+    >>> import jax.numpy as jnp, optax
+    >>> from olsgd_jax import init_state, local_sgd
+    >>> state = init_state(jnp.zeros(3), optax.sgd(0.1), local_sgd(), num_workers=4)
+    >>> state.params.shape, state.round.tolist()
+    ((4, 3), [0, 0, 0, 0])
+    """
+
+    params: Params  # xᵢ
+    model_state: ModelState
+    opt_state: OptState
+    strategy_state: StrategyState
+    key: Key[Array, "*workers"]  # of all this worker's randomness; never changes
+    round: Int[Array, "*workers"]  # r, rounds so far
+
+
+class Steps(NamedTuple):
+    """What the local steps of a round give."""
+
+    end: WorkerState
+    losses: Float[Array, " steps"]  # before every step's update; NaN if absent
+    sent: ArrayTree  # what became of the pieces that travelled beside the steps
+
+
+LocalSteps = Callable[..., Steps]
+Step = Callable[[WorkerState], tuple[WorkerState, Float[Array, ""]]]
+"""state -> the state after one local step, and the loss before it."""
+Carry = Callable[[ArrayTree, Int[Array, ""], Step, WorkerState], tuple]
+"""pieces, k, step k, state -> the pieces after the step, and what it gives."""
+Gradient = Callable[..., Callable]
+"""loss, has_aux -> its value and gradient, like `jax.value_and_grad`."""
+
+
+def make_local_steps(
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    mean: Mean,
+    gradient: Gradient = jax.value_and_grad,
+) -> LocalSteps:
+    """Builds the local steps of one round.
+
+    Args:
+      loss: what is minimised.
+      optimizer: any optax optimizer; learning-rate schedules are part of it. It may
+        ask for the loss, also at other params, unless gradients are averaged: then
+        for the mean loss (see `optimizer_step`).
+      strategy: how workers communicate.
+      mean: averages a tree over workers.
+      gradient: makes the loss's gradient (see `drivers.platforms`).
+
+    Returns:
+      A function of a worker's state and batches (leading axis: step). It also takes
+      `pieces`, of what is sent, and `carry`, which takes them further beside every
+      step, with which it shares no data; and `present`: gradients are averaged over
+      the workers that are. An absent one goes through steps that will not count.
+    """
+    check_loss(loss)
+    check_optimizer(optimizer)
+    check_strategy(strategy)
+    value_and_grads = gradient(checked_loss(loss), has_aux=True)
+    averages_grads = strategy.mean_of == "nothing"
+
+    def local_steps(
+        state: WorkerState,
+        batches: Batch,
+        pieces: ArrayTree = (),
+        carry: Carry | None = None,
+        present: Present | None = None,
+    ) -> Steps:
+        mean_grads = mean_of_present(mean, present)
+        round_key = jax.random.fold_in(state.key, state.round)
+
+        def local_step(k: Int[Array, ""], batch: Batch, state: WorkerState):
+            key = jax.random.fold_in(round_key, k)
+
+            def evaluate(params: Params) -> tuple:
+                return value_and_grads(params, state.model_state, batch, key)
+
+            (value, model_state), grads = evaluate(trained(state.params))
+            grads, strategy_state = strategy.reduce_grads(
+                grads, state.strategy_state, mean_grads
+            )
+            if averages_grads:
+                of_step = StepLoss(grads, mean_value=partial(mean_grads, value))
+            else:
+                of_step = StepLoss(
+                    grads,
+                    value,
+                    value_fn=lambda params: evaluate(params)[0][0],
+                    grad_fn=lambda params, i: evaluate(params)[1],
+                )
+            params, opt_state = apply_optimizer(
+                optimizer, state.params, state.opt_state, of_step
+            )
+            state = state._replace(
+                params=params,
+                model_state=model_state,
+                opt_state=opt_state,
+                strategy_state=strategy_state,
+            )
+            return state, value
+
+        def step_and_carry(before: tuple[WorkerState, ArrayTree], inputs: tuple):
+            state, pieces = before
+            k, batch = inputs
+            step = partial(local_step, k, batch)
+            if carry is None:
+                state, value = step(state)
+            else:
+                pieces, (state, value) = carry(pieces, k, step, state)
+            return (state, pieces), value
+
+        sync_period = jax.tree.leaves(batches)[0].shape[0]
+        inputs = (jnp.arange(sync_period), batches)
+        (end, sent), losses = lax.scan(step_and_carry, (state, pieces), inputs)
+        if present is not None:
+            losses = jnp.where(present, losses, jnp.nan)
+        return Steps(end, losses, sent)
+
+    return local_steps

@@ -1,0 +1,104 @@
+"""The mean in a round that some workers miss: over those present, who are counted.
+
+P are the workers present in a round, p of m. With xᵢ a start, an end or a gradient,
+
+    mean over P = m / p · meanᵢ (xᵢ if i in P else 0)
+
+and p = meanᵢ (m if i in P else 0), which travels with it: the mean of all workers is
+the only way to meet. What an absent worker has is left out, not multiplied by zero, so
+that no NaN of it gets through. With all workers present m / p is exactly 1.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from olsgd_jax.types import ArrayTree, Mean, Present
+from olsgd_jax.workers.axis import worker_count
+
+
+def of_present(tree: ArrayTree, present: Present) -> ArrayTree:
+    """Gives what a worker sends: its arrays, or zeros if it is absent, and its count.
+
+    >>> x, here = jnp.array([3.0, jnp.nan]), jnp.array([True, False])
+    >>> sent = jax.vmap(of_present, axis_name="workers")(x, here)
+    >>> sent[0].tolist(), sent[1].tolist()
+    ([3.0, 0.0], [[2.0, 2.0], [0.0, 0.0]])
+    """
+    own = choose(present, tree, jax.tree.map(jnp.zeros_like, tree))
+    # In the dtype of an array, to be part of its vector; halves cannot count far.
+    wide = [x.dtype for x in jax.tree.leaves(tree) if x.dtype.itemsize >= 4]
+    dtype = wide[0] if wide else jnp.float32
+    count = jnp.where(present, worker_count(), 0).astype(dtype)
+    # Twice: a number by itself TPUs do not send with the arrays, beside the steps.
+    return own, jnp.stack([count, count])
+
+
+def over_present(sent: ArrayTree) -> tuple[ArrayTree, Float[Array, ""]]:
+    """Makes the mean over those present, and their number p, of the mean of all.
+
+    Args:
+      sent: the mean over all workers of what `of_present` gives.
+
+    Returns:
+      The mean over those present, zeros where nobody is; and p.
+
+    >>> def worker(x, present):
+    ...     return over_present(worker_mean(of_present(x, present)))
+    >>> from olsgd_jax import worker_mean
+    >>> here = jnp.array([True, False, True])
+    >>> jax.vmap(worker, axis_name="workers")(jnp.array([1.0, jnp.nan, 2.0]), here)
+    (Array([1.5, 1.5, 1.5], dtype=float32), Array([2., 2., 2.], dtype=float32))
+    """
+    mean, count = sent
+    num_present = jnp.round(count[0])
+
+    def scale(x: jax.Array) -> jax.Array:
+        # Rounded to a half, m / p would make models a little smaller in every round.
+        wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
+        at_least_one = jnp.maximum(num_present, 1).astype(wide.dtype)
+        return (wide * (worker_count() / at_least_one)).astype(x.dtype)
+
+    return jax.tree.map(scale, mean), num_present
+
+
+def mean_of_present(mean: Mean, present: Present | None) -> Mean:
+    """Makes a mean over all workers one over those present; None: over all.
+
+    >>> def worker(x, present):
+    ...     return mean_of_present(worker_mean, present)(x)
+    >>> from olsgd_jax import worker_mean
+    >>> here = jnp.array([True, False, True])
+    >>> jax.vmap(worker, axis_name="workers")(jnp.array([1.0, jnp.nan, 2.0]), here)
+    Array([1.5, 1.5, 1.5], dtype=float32)
+    """
+    if present is None:
+        return mean
+    return lambda tree: over_present(mean(of_present(tree, present)))[0]
+
+
+def unless_all(present: Present | None) -> Present | None:
+    """Gives None where all workers are known to be present.
+
+    Then a round is the program of every other one. A program with a mask computes the
+    same, but compilers may join a product and a sum at other places in it, and so
+    round other bits.
+
+    >>> unless_all(jnp.array([True, True])) is None
+    True
+    """
+    if present is None or isinstance(present, Tracer):
+        return present
+    whole = np.asarray(present)
+    return None if whole.all() else whole
+
+
+def choose(condition: Present, new: ArrayTree, old: ArrayTree) -> ArrayTree:
+    """Takes the new tree where a condition holds, else the old one.
+
+    >>> choose(jnp.array(False), jnp.array(2), jnp.array(1)).item()
+    1
+    """
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), new, old)

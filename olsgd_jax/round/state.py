@@ -1,0 +1,146 @@
+"""The state of all workers: how it starts, and what has to be true of it."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from olsgd_jax._checks import check_seed
+from olsgd_jax._tree_checks import (
+    check_divisible,
+    check_leading_axes,
+    check_like,
+    check_params,
+)
+from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.round.optimizer_checks import (
+    check_hyperparameters,
+    check_optimizer,
+    check_steps_together,
+)
+from olsgd_jax.round.optimizer_step import init_optimizer, trained
+from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
+from olsgd_jax.types import ArrayTree, Batch, ModelState, Params
+from olsgd_jax.workers.axis import WORKERS
+from olsgd_jax.workers.mesh import check_places, count_workers, worker_devices
+from olsgd_jax.workers.mesh_checks import check_mesh
+from olsgd_jax.workers.sharding import state_shardings, to_workers
+
+
+def init_state(
+    params: Params,
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    *,
+    mesh: Mesh | None = None,
+    num_workers: int | None = None,
+    model_state: ModelState | None = None,
+    seed: int = 0,
+) -> WorkerState:
+    """Starts all workers from the same model.
+
+    Args:
+      params: the model, without a worker axis; under `optax.lookahead` the pair that
+        `optax.LookaheadParams.init_synced` makes of it. Workers then average both.
+      optimizer: the optimizer that `make_round` will get.
+      strategy: the strategy that `make_round` will get.
+      mesh: where the workers are, as `worker_mesh` makes it; None for lanes of one
+        device.
+      num_workers: m; needed without a mesh. With one it is by default one for every
+        place of it; a multiple of that gives every place several, as lanes.
+      model_state: variables beside params, such as batch statistics; none by default.
+      seed: of every worker's randomness.
+
+    Returns:
+      One tree with a leading worker axis on every array, sharded over the mesh.
+
+    >>> import jax.numpy as jnp, optax
+    >>> from olsgd_jax import init_state, overlap_local_sgd
+    >>> strategy = overlap_local_sgd(pullback=0.6)
+    >>> state = init_state(
+    ...     {"w": jnp.zeros((2, 3))}, optax.adam(1e-3), strategy, num_workers=4
+    ... )
+    >>> state.params["w"].shape, state.strategy_state.anchor["w"].shape
+    ((4, 2, 3), (4, 2, 3))
+    """
+    check_params(params)
+    check_optimizer(optimizer)
+    check_strategy(strategy)
+    check_mesh(mesh, WORKERS)
+    check_seed("seed", seed)
+    m = count_workers(mesh, num_workers)
+    check_num_workers(strategy, m)
+
+    def init_worker(models: tuple[Params, ModelState], key: jax.Array):
+        params, model_state = models
+        opt_state = init_optimizer(optimizer, params)
+        strategy_state = _init_strategy(strategy, params)
+        zero = jnp.zeros((), jnp.int32)
+        return WorkerState(params, model_state, opt_state, strategy_state, key, zero)
+
+    def init_all(models: tuple[Params, ModelState], keys: jax.Array) -> WorkerState:
+        return jax.vmap(init_worker, axis_name=WORKERS)(to_workers(models, m), keys)
+
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(m))
+    models = params, {} if model_state is None else model_state
+    shardings = state_shardings(jax.eval_shape(init_all, models, keys), mesh)
+    state = jax.jit(init_all, out_shardings=shardings)(models, keys)
+    check_hyperparameters(state.opt_state)
+    return state
+
+
+def check_state(
+    state: WorkerState,
+    batches: Batch,
+    optimizer: optax.GradientTransformation,
+    strategy: Strategy,
+    sync_period: int,
+    mesh: Mesh | None,
+) -> None:
+    """Raises unless a round of this optimizer and strategy can run on the state."""
+    if not isinstance(state, WorkerState):
+        raise TypeError(f"state must be made by init_state, got {type(state).__name__}")
+    check_params(state.params)
+    m = _leading_axis(state)
+    check_leading_axes("state", state, {"num_workers": m})
+    check_places(mesh, m)
+    check_num_workers(strategy, m)
+    check_leading_axes(
+        "batches", batches, {"num_workers": m, "sync_period": sync_period}
+    )
+
+    if mesh is not None and worker_devices(mesh) > 1:
+        check_divisible("batches", batches, axis=2, by=worker_devices(mesh))
+    for part, name, init in (
+        ("optimizer", "opt_state", partial(init_optimizer, optimizer)),
+        ("strategy", "strategy_state", partial(_init_strategy, strategy)),
+    ):
+        expected = jax.eval_shape(jax.vmap(init, axis_name=WORKERS), state.params)
+        hint = f"pass the {part} that init_state got"
+        check_like(f"state.{name}", getattr(state, name), expected, hint)
+    check_steps_together(optimizer, state.params, state.opt_state, sync_period)
+
+
+def check_present(present: ArrayTree, state: WorkerState) -> None:
+    """Raises unless `present` is None, or has a bool for every worker of the state."""
+    if present is None:
+        return
+    if getattr(present, "dtype", None) != np.bool_:
+        raise TypeError(f"present must be an array of bools, got {present!r}")
+    if np.shape(present) != state.round.shape:
+        raise ValueError(
+            f"present must have a bool for each of {_leading_axis(state)} workers, "
+            f"got shape {np.shape(present)}"
+        )
+
+
+def _init_strategy(strategy: Strategy, params: Params) -> ArrayTree:
+    # What averages gradients alone has to be like them.
+    return strategy.init(trained(params) if strategy.mean_of == "nothing" else params)
+
+
+def _leading_axis(state: WorkerState) -> int:
+    return state.round.shape[0] if state.round.ndim else 0

@@ -1,0 +1,56 @@
+"""Hiding: how long rounds must be for the mean to cost no time."""
+
+import dataclasses
+
+from olsgd_jax.timing.setting import Setting
+
+_ROUNDING = 1 - 1e-12  # 3 steps of 0.7 seconds cover a mean of 2.1
+
+
+def smallest_hiding_period(setting: Setting) -> int | None:
+    """Gives the smallest sync period whose local steps cover the mean.
+
+    They do if a step of the slowest worker, in the mean over time, takes at least as
+    long as the mean's share of it. A longer round has more time for the same models;
+    streamed, it has a smaller piece for every step.
+
+    Args:
+      setting: its own sync period does not matter.
+
+    Returns:
+      None where no sync period is long enough: for a mean that is not delayed, and
+      for pieces of which already the latency is longer than a step.
+
+    >>> from dataclasses import replace
+    >>> from olsgd_jax import local_sgd, overlap_local_sgd
+    >>> from olsgd_jax.timing import Constant, Ring, Setting, smallest_hiding_period
+    >>> setting = Setting(
+    ...     overlap_local_sgd(pullback=0.6), sync_period=1, bytes_per_round=4.4e7,
+    ...     num_workers=16, compute=Constant(0.02), network=Ring(1.25e8, 1e-3),
+    ... )
+    >>> smallest_hiding_period(setting)
+    35
+    >>> print(smallest_hiding_period(replace(setting, stream=True)))
+    None
+    >>> print(smallest_hiding_period(replace(setting, strategy=local_sgd())))
+    None
+    """
+    if not setting.is_delayed:
+        return None
+    step = float(setting.compute.means(setting.num_workers).max())
+
+    def covers(sync_period: int) -> bool:
+        longer = dataclasses.replace(setting, sync_period=sync_period)
+        return longer.steps_per_mean * step >= _ROUNDING * longer.mean_seconds
+
+    if covers(1):
+        return 1
+    if setting.stream and step <= setting.network.seconds(0, setting.num_workers):
+        return None
+    too_short, enough = 1, 2
+    while not covers(enough):
+        too_short, enough = enough, 2 * enough
+    while enough - too_short > 1:
+        middle = (too_short + enough) // 2
+        too_short, enough = (too_short, middle) if covers(middle) else (middle, enough)
+    return enough

@@ -1,0 +1,110 @@
+"""Networks: how long one mean over all workers takes.
+
+Every worker has a link of `bandwidth` B to the others, and a message takes `latency` l
+beside its bytes. A mean of n bytes over m workers takes
+
+    ring   2 (m − 1) (n / (m B) + l)
+    tree   2 ⌈log₂ m⌉ (n / B + l)
+
+A ring passes an m-th of the bytes around twice (Patarasuk and Yuan, 2009): few bytes,
+many messages. A tree sends all of them up to one worker and down again, level after
+level, not pipelined (Thakur, Rabenseifner and Gropp, 2005): many bytes, few messages.
+"""
+
+import dataclasses
+import math
+from typing import Protocol, runtime_checkable
+
+from olsgd_jax._checks import check_count, check_number
+
+
+@runtime_checkable
+class Network(Protocol):
+    """What connects the workers; a class of your own will do, as for a measured time.
+
+    >>> from olsgd_jax.timing import Network
+    >>> class Measured:
+    ...     def seconds(self, num_bytes: float, num_workers: int) -> float:
+    ...         return 0.42
+    >>> isinstance(Measured(), Network)
+    True
+    """
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of one mean; it must not fall as `num_bytes` grows."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """What every worker has to the others, in one direction."""
+
+    bandwidth: float  # B, in bytes per second
+    latency: float = 0.0  # l, of one message, in seconds
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        check_number("bandwidth", self.bandwidth, 0, math.inf, "()")
+        check_number("latency", self.latency, 0, math.inf, "[)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ring(Link):
+    """Workers in a ring, each of which sends to the next.
+
+    >>> from olsgd_jax.timing import Ring
+    >>> Ring(bandwidth=1e9, latency=0.001).seconds(num_bytes=1e9, num_workers=4)
+    1.506
+    """
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of one mean."""
+        _check_mean(num_bytes, num_workers)
+        messages = 2 * (num_workers - 1)
+        return messages * (num_bytes / num_workers / self.bandwidth + self.latency)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree(Link):
+    """Workers in a binary tree: a sum on the way up, the mean on the way down.
+
+    >>> from olsgd_jax.timing import Tree
+    >>> Tree(bandwidth=1e9, latency=0.001).seconds(num_bytes=1e9, num_workers=4)
+    4.004
+    """
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of one mean."""
+        _check_mean(num_bytes, num_workers)
+        levels = (num_workers - 1).bit_length()  # ⌈log₂ m⌉, without rounding
+        return 2 * levels * (num_bytes / self.bandwidth + self.latency)
+
+
+@dataclasses.dataclass(frozen=True)
+class RingOrTree(Link):
+    """Workers who take the ring or the tree, whichever is faster for a mean.
+
+    >>> from olsgd_jax.timing import RingOrTree
+    >>> network = RingOrTree(bandwidth=1e9, latency=0.001)
+    >>> network.seconds(num_bytes=1e9, num_workers=4)
+    1.506
+    >>> network.faster(num_bytes=1e3, num_workers=4)
+    Tree(bandwidth=1000000000.0, latency=0.001)
+    """
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of one mean."""
+        faster = self.faster(num_bytes, num_workers)
+        return faster.seconds(num_bytes, num_workers)
+
+    def faster(self, num_bytes: float, num_workers: int) -> Ring | Tree:
+        """Says which of the two is the faster one."""
+        return min(
+            (Ring(self.bandwidth, self.latency), Tree(self.bandwidth, self.latency)),
+            key=lambda network: network.seconds(num_bytes, num_workers),
+        )
+
+
+def _check_mean(num_bytes: float, num_workers: int) -> None:
+    check_number("num_bytes", num_bytes, 0, math.inf, "[)")
+    check_count("num_workers", num_workers)

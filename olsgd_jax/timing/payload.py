@@ -1,0 +1,64 @@
+"""How many bytes a strategy sends, counted on the traced program of one worker.
+
+The payload is what a worker hands to the collectives. What then crosses its network
+link depends on how they are carried out: a ring of m workers moves 2 (m − 1) / m times
+the payload in each direction.
+"""
+
+from collections.abc import Callable, Iterator
+
+import jax
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+
+from olsgd_jax.types import ArrayTree
+from olsgd_jax.workers.axis import WORKERS
+
+
+def payload_bytes(fn: Callable, *args: ArrayTree, num_workers: int) -> int:
+    """Counts the bytes that one worker's code hands to `worker_mean` in one call.
+
+    Args:
+      fn: one worker's code, such as `make_worker_round` builds.
+      args: its arguments for all workers, with a leading worker axis; shapes suffice.
+      num_workers: m.
+
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import payload_bytes, worker_mean
+    >>> payload_bytes(worker_mean, {"w": jnp.zeros((4, 2, 3))}, num_workers=4)
+    24
+    """
+    one_worker = jax.eval_shape(lambda x: jax.tree.map(lambda leaf: leaf[0], x), args)
+    traced = jax.make_jaxpr(fn, axis_env=[(WORKERS, num_workers)])(*one_worker)
+    return _sent_by(traced.jaxpr)
+
+
+def _sent_by(jaxpr: Jaxpr) -> int:
+    return sum(_sent_by_eqn(eqn) for eqn in jaxpr.eqns)
+
+
+def _sent_by_eqn(eqn: JaxprEqn) -> int:
+    if eqn.primitive.name == "psum":
+        sent = [x.aval for x in eqn.invars if isinstance(x.aval, ShapedArray)]
+        return sum(x.size * x.dtype.itemsize for x in sent)
+    inner = [_sent_by(jaxpr) for jaxpr in _jaxprs_in(eqn)]
+    match eqn.primitive.name:
+        case "scan":
+            return eqn.params["length"] * sum(inner)
+        case "while" if any(inner):
+            raise ValueError(
+                "payload must be known before the program runs, but this "
+                "one has a mean inside a while loop; use lax.scan"
+            )
+        case "cond":
+            return max(inner)
+    return sum(inner)
+
+
+def _jaxprs_in(eqn: JaxprEqn) -> Iterator[Jaxpr]:
+    for value in eqn.params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, Jaxpr):
+                yield item

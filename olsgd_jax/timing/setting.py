@@ -1,0 +1,66 @@
+"""Setting: all that the time of a round depends on."""
+
+import dataclasses
+import math
+
+from olsgd_jax._checks import check_count, check_number
+from olsgd_jax.strategies.base import Strategy, check_delayed, check_num_workers
+from olsgd_jax.timing.compute import Compute
+from olsgd_jax.timing.network import Network
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """Workers, their network, and what they do on it.
+
+    The means of a round are one, or one for every local step where the strategy
+    averages gradients or the models are streamed. All of them have the same size.
+
+    >>> from olsgd_jax import overlap_local_sgd
+    >>> from olsgd_jax.timing import Constant, Ring, Setting
+    >>> setting = Setting(
+    ...     overlap_local_sgd(pullback=0.6), sync_period=4, bytes_per_round=4e9,
+    ...     num_workers=2, compute=Constant(0.5), network=Ring(bandwidth=1e9),
+    ... )
+    >>> setting.mean_seconds
+    4.0
+    """
+
+    strategy: Strategy
+    sync_period: int  # τ
+    bytes_per_round: float  # that a worker sends, as `payload_bytes` counts them
+    num_workers: int  # m
+    compute: Compute
+    network: Network
+    stream: bool = False  # whether a piece of the models goes with every local step
+
+    def __post_init__(self) -> None:
+        """Checks that all of it goes together."""
+        check_count("sync_period", self.sync_period)
+        check_number("bytes_per_round", self.bytes_per_round, 0, math.inf, "[)")
+        check_count("num_workers", self.num_workers)
+        check_num_workers(self.strategy, self.num_workers)
+        if self.stream:
+            check_delayed("stream must be False", self.strategy)
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether means travel beside the local steps."""
+        return self.strategy.mean_of == "start"
+
+    @property
+    def means_per_round(self) -> int:
+        """How many means a round has."""
+        every_step = self.stream or self.strategy.mean_of == "nothing"
+        return self.sync_period if every_step else 1
+
+    @property
+    def steps_per_mean(self) -> int:
+        """How many local steps lie before, or beside, one mean."""
+        return self.sync_period // self.means_per_round
+
+    @property
+    def mean_seconds(self) -> float:
+        """How long one mean takes."""
+        num_bytes = self.bytes_per_round / self.means_per_round
+        return self.network.seconds(num_bytes, self.num_workers)

@@ -1,0 +1,1 @@
+"""Several processes: how they find each other, agree, and end."""

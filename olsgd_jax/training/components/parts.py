@@ -1,0 +1,119 @@
+"""All parts of a training run, as its config names them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import optax
+from jax.sharding import Mesh
+
+from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.round.state import init_state
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.training.components.memory import check_memory
+from olsgd_jax.training.components.optimizer import build_optimizer, build_schedule
+from olsgd_jax.training.components.strategy import build_strategy
+from olsgd_jax.training.components.task import build_task
+from olsgd_jax.training.config import Config
+from olsgd_jax.training.data.batches import make_batches
+from olsgd_jax.training.data.dataset import Dataset
+from olsgd_jax.training.data.datasets import load_dataset
+from olsgd_jax.training.data.named_partitions import make_partition
+from olsgd_jax.training.tasks import Task
+from olsgd_jax.types import Batch, Shards
+from olsgd_jax.workers.mesh import process_devices, share_workers, worker_mesh
+
+
+class Parts(NamedTuple):
+    """What a config stands for."""
+
+    dataset: Dataset
+    shards: Shards  # which examples are whose
+    task: Task
+    schedule: optax.Schedule  # local steps so far -> learning rate
+    optimizer: optax.GradientTransformation
+    strategy: Strategy
+    mesh: Mesh | None  # None: workers are lanes of one device
+    batches: Callable[[int], Batch]  # of any round; rounds count from 0
+    init: Callable[[], WorkerState]  # the state before the first round
+
+
+def build(config: Config) -> Parts:
+    """Builds all that a config names, and trains nothing.
+
+    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.training.components import build
+    >>> parts = build(Config(strategy="local_sgd"))
+    >>> parts.strategy.mean_of, parts.batches(0)["inputs"].shape
+    ('end', (4, 4, 32, 64))
+    """
+    dataset = load_dataset(config.dataset, config.data_dir)
+    shards = make_partition(
+        config.partition,
+        dataset.train_labels,
+        config.num_workers,
+        config.seed,
+        config.concentration,
+    )
+    task = build_task(config, dataset)
+    check_memory(config, dataset, task)
+    schedule = build_schedule(config, sum(map(len, shards)))
+    strategy = build_strategy(config, schedule)
+    optimizer = build_optimizer(config, schedule)
+    mesh = build_mesh(config)
+    batches = make_batches(
+        {"inputs": dataset.train_inputs, "labels": dataset.train_labels},
+        shards,
+        sync_period=config.sync_period,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        mesh=mesh,
+        reshuffle=config.reshuffle,
+        long_first_round=config.long_first_round,
+    )
+
+    def init() -> WorkerState:
+        params, model_state = task.init(jax.random.key(config.seed))
+        return init_state(
+            params,
+            optimizer,
+            strategy,
+            mesh=mesh,
+            num_workers=config.num_workers,
+            model_state=model_state,
+            seed=config.seed,
+        )
+
+    return Parts(
+        dataset, shards, task, schedule, optimizer, strategy, mesh, batches, init
+    )
+
+
+def build_mesh(config: Config) -> Mesh | None:
+    """Places the workers: one device each, or several as lanes of a device.
+
+    A config that names no mapping gets a device for every worker, or as many as there
+    are that can share the workers evenly; None is one device for all. All processes
+    have as many workers, and as many devices for them.
+
+    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.training.components import build_mesh
+    >>> build_mesh(Config(mapping="vmap")) is None
+    True
+    """
+    m, num_processes = config.num_workers, jax.process_count()
+    if config.mapping in ("vmap", "pmap") and num_processes > 1:
+        raise ValueError(
+            f"mapping must not be {config.mapping} with {num_processes} processes, "
+            "each of which has a part of the workers; leave it out"
+        )
+    if config.mapping == "vmap":
+        return None
+    own, devices = share_workers(m, num_processes), process_devices()
+    places = max(x for x in range(1, own + 1) if own % x == 0 and x <= len(devices[0]))
+    if config.mapping is None and places == 1 < m and num_processes == 1:
+        return None
+    if config.mapping == "pmap":
+        places = own
+    chosen = [device for devices in devices for device in devices[:places]]
+    return worker_mesh(places * num_processes, chosen)

@@ -1,0 +1,78 @@
+"""The strategy that a config names, with all that its equations contain."""
+
+import inspect
+
+import optax
+
+from olsgd_jax._checks import check_choice
+from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.strategies.base import Strategy, check_delayed
+from olsgd_jax.training.config import Config
+
+_TOLD = ("num_workers", "learning_rate")  # by other options of a config
+
+
+def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> Strategy:
+    """Builds the strategy, and tells it what else its equations contain.
+
+    Args:
+      config: of the run.
+      schedule: the learning rate, needed where the velocity is divided by it.
+
+    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.training.components import build_strategy
+    >>> build_strategy(Config(strategy="easgd", num_workers=8)).num_workers
+    8
+    """
+    check_choice("strategy", config.strategy, tuple(STRATEGIES))
+    builder, given = STRATEGIES[config.strategy], config.strategy_args or {}
+    signature = inspect.signature(builder)
+    told = {"num_workers": config.num_workers, "learning_rate": schedule}
+    told = {name: x for name, x in told.items() if name in signature.parameters}
+    if not config.rated_velocity:
+        told.pop("learning_rate", None)
+    elif "learning_rate" not in told:
+        raise ValueError(
+            f"rated_velocity must be False under {config.strategy}, which keeps no "
+            "velocity; overlap_local_sgd and slowmo do"
+        )
+    try:
+        signature.bind(**given, **told)
+    except TypeError as error:
+        names = [x for x in signature.parameters if x not in _TOLD]
+        raise ValueError(
+            f"strategy_args must fit {config.strategy}({', '.join(names)}), "
+            f"got {given}; pass strategy_args=None for its defaults"
+        ) from error
+    try:
+        return builder(**given, **told)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"strategy_args: {error}") from error
+
+
+def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:
+    """Builds a strategy from its name on a command line.
+
+    Args:
+      text: a name, or a name with a rank or "stream" behind a colon.
+      num_workers: m.
+
+    Returns:
+      The strategy, and whether its rounds are streamed.
+
+    >>> from olsgd_jax.training.components.strategy import named_strategy
+    >>> strategy, stream = named_strategy("overlap_local_sgd:stream", num_workers=4)
+    >>> strategy.mean_of, stream
+    ('start', True)
+    """
+    name, _, detail = text.partition(":")
+    if detail not in ("", "stream") and not detail.isdigit():
+        raise ValueError(
+            f"strategy must have a rank or stream behind its colon, got {text}"
+        )
+    args: dict[str, float] | None = {"rank": int(detail)} if detail.isdigit() else None
+    config = Config(strategy=name, strategy_args=args, num_workers=num_workers)
+    strategy, stream = build_strategy(config), detail == "stream"
+    if stream:
+        check_delayed("stream must be False", strategy)
+    return strategy, stream

@@ -1,0 +1,59 @@
+"""Named data sets as arrays."""
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from olsgd_jax._checks import check_choice
+from olsgd_jax.training.data.cifar10 import cifar10
+from olsgd_jax.training.data.dataset import Dataset
+
+
+def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
+    """Loads the handwritten digits that come with scikit-learn.
+
+    1,797 images of 8 x 8 pixels as 64 inputs in [0, 1]: 1,440 to learn from, a number
+    that most numbers of workers divide, and 357 to be tested on. The split is always
+    the same, with every class in proportion.
+
+    >>> from olsgd_jax.training.data.datasets import digits
+    >>> dataset = digits()
+    >>> dataset.train_inputs.shape, dataset.test_inputs.shape
+    ((1440, 64), (357, 64))
+    """
+    del data_dir
+    # Imported here: it takes a second, which other data sets need not wait for.
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    pixels, labels = load_digits(return_X_y=True)
+    inputs = np.asarray(pixels, np.float32) / 16
+    labels = np.asarray(labels, np.int32)
+    train, test = train_test_split(
+        np.arange(len(labels)), test_size=357, stratify=labels, random_state=0
+    )
+    return Dataset(inputs[train], labels[train], inputs[test], labels[test], 10)
+
+
+DATASETS: dict[str, Callable[[str | os.PathLike | None], Dataset]] = {
+    "digits": digits,
+    "cifar10": cifar10,
+}
+"""Loader of every data set by its name."""
+
+
+def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Dataset:
+    """Loads a data set by its name in `DATASETS`.
+
+    Args:
+      name: "digits", which need no files, or "cifar10".
+      data_dir: where data sets lie on disk; None for $TFDS_DATA_DIR, and without that
+        the default of TensorFlow Datasets, ~/tensorflow_datasets.
+
+    >>> from olsgd_jax import load_dataset
+    >>> load_dataset("digits").num_classes
+    10
+    """
+    check_choice("dataset", name, tuple(DATASETS))
+    return DATASETS[name](data_dir)

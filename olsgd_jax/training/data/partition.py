@@ -1,0 +1,144 @@
+"""Partitions: which examples are whose, fixed for a whole training run.
+
+Each is drawn from a seed and gives every worker its shard, the indices of its examples.
+Shards are disjoint.
+"""
+
+import numpy as np
+from jaxtyping import Int
+
+from olsgd_jax._checks import check_count, check_number, check_seed
+from olsgd_jax.types import Shards
+
+MAJOR_CLASSES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5, 7, 9, 2)
+"""The paper's 16 workers' major classes, numbered as they first appear in the data."""
+
+MAJOR_FRACTION = 0.64
+"""Of a worker's examples that are of its major class: 2,000 of 3,125."""
+
+
+MOST_EQUAL = 1e12
+"""The largest concentration; parts are equal long before it."""
+
+
+def partition_iid(num_examples: int, num_workers: int, seed: int) -> Shards:
+    """Deals examples to workers at random.
+
+    Shards are of equal size. Where num_workers does not divide num_examples, the
+    remainder, fewer than num_workers examples, is in no shard.
+
+    Args:
+      num_examples: how many there are.
+      num_workers: m, at most num_examples.
+      seed: of the deal.
+
+    >>> from olsgd_jax import partition_iid
+    >>> [len(shard) for shard in partition_iid(num_examples=10, num_workers=3, seed=0)]
+    [3, 3, 3]
+    """
+    _check(num_examples, num_workers, seed)
+    order = np.random.default_rng(seed).permutation(num_examples)
+    return _equal_parts(order, num_workers, num_examples // num_workers)
+
+
+def partition_paper_non_iid(
+    labels: Int[np.ndarray, " examples"], num_workers: int, seed: int
+) -> Shards:
+    """Deals every worker mostly one class, as in the paper.
+
+    Shards are of equal size, as in `partition_iid`. A fraction of `MAJOR_FRACTION` of
+    each is of the worker's class in `MAJOR_CLASSES`, which is gone through again for
+    more workers. The rest is dealt from what is left, at random. With 16 workers some
+    classes are major twice, so that what is left is skewed itself.
+
+    Args:
+      labels: of all examples.
+      num_workers: m. No class may be asked for more than it has: of ten equal classes
+        7 to 10, 13 to 17, and 20 or more workers can be dealt to.
+      seed: of the deal.
+
+    >>> import numpy as np
+    >>> from olsgd_jax import label_histogram, partition_paper_non_iid
+    >>> labels = np.arange(1600) % 10
+    >>> shards = partition_paper_non_iid(labels, num_workers=16, seed=0)
+    >>> label_histogram(labels, shards, num_classes=10).argmax(axis=1).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5, 7, 9, 2]
+    """
+    _check(len(labels), num_workers, seed)
+    random = np.random.default_rng(seed)
+    left = random.permutation(len(labels))
+    classes, first_places = np.unique(labels, return_index=True)
+    classes = classes[np.argsort(first_places)]
+    shard_size = len(labels) // num_workers
+    num_major = round(MAJOR_FRACTION * shard_size)
+    majors = []
+    for i in range(num_workers):
+        major = classes[MAJOR_CLASSES[i % len(MAJOR_CLASSES)] % len(classes)]
+        found = left[labels[left] == major][:num_major]
+        if len(found) < num_major:
+            raise ValueError(
+                f"num_workers must leave {num_major} examples of class {major} to "
+                f"worker {i}, got {num_workers} workers and {len(found)} examples; use "
+                "another number of workers"
+            )
+        majors.append(found)
+        left = left[~np.isin(left, found)]
+    # Shuffled again: the examples of major classes were taken from the front.
+    left = random.permutation(left)
+    others = _equal_parts(left, num_workers, shard_size - num_major)
+    return [np.concatenate(parts) for parts in zip(majors, others, strict=True)]
+
+
+def partition_dirichlet(
+    labels: Int[np.ndarray, " examples"],
+    num_workers: int,
+    concentration: float,
+    seed: int,
+) -> Shards:
+    """Deals the examples of each class in proportions drawn from a Dirichlet.
+
+    Every example is in a shard, and shards differ in size. Whoever is left without any
+    example is given one from the largest shard.
+
+    Args:
+      labels: of all examples.
+      num_workers: m.
+      concentration: above 0, up to `MOST_EQUAL`. The smaller, the fewer workers share
+        a class; large values come near to equal parts.
+      seed: of proportions and deal.
+
+    >>> import numpy as np
+    >>> from olsgd_jax import partition_dirichlet
+    >>> labels = np.arange(1000) % 10
+    >>> shards = partition_dirichlet(labels, num_workers=4, concentration=0.5, seed=0)
+    >>> sum(len(shard) for shard in shards)
+    1000
+    """
+    _check(len(labels), num_workers, seed)
+    check_number("concentration", concentration, 0, MOST_EQUAL, "(]")
+    random = np.random.default_rng(seed)
+    parts = []
+    for label in np.unique(labels):
+        examples = random.permutation(np.flatnonzero(labels == label))
+        proportions = random.dirichlet(np.full(num_workers, concentration))
+        cuts = np.round(np.cumsum(proportions)[:-1] * len(examples)).astype(int)
+        parts.append(np.split(examples, cuts))
+    shards = [np.concatenate(own) for own in zip(*parts, strict=True)]
+    while min(sizes := [len(shard) for shard in shards]) == 0:
+        poor, rich = np.argmin(sizes), np.argmax(sizes)
+        shards[poor], shards[rich] = shards[rich][:1], shards[rich][1:]
+    return shards
+
+
+def _equal_parts(order: np.ndarray, num_workers: int, size: int) -> Shards:
+    return list(order[: num_workers * size].reshape(num_workers, size))
+
+
+def _check(num_examples: int, num_workers: int, seed: int) -> None:
+    check_count("num_workers", num_workers)
+    check_seed("seed", seed)
+    if num_examples < num_workers:
+        raise ValueError(
+            f"num_workers must be at most the number of examples, got {num_workers} "
+            f"workers and {num_examples} examples"
+        )

@@ -1,0 +1,61 @@
+"""What can be said of a run before it begins."""
+
+from typing import NamedTuple
+
+import jax
+
+from olsgd_jax.round.worker_round import make_worker_round
+from olsgd_jax.timing.payload import payload_bytes
+from olsgd_jax.training.components import Parts, build
+from olsgd_jax.training.config import Config
+from olsgd_jax.training.data.named_partitions import label_histogram
+
+
+class Facts(NamedTuple):
+    """What follows from a config and its data.
+
+    >>> from olsgd_jax import Config, describe
+    >>> describe(Config(strategy="local_sgd", width=32)).num_parameters
+    2410
+    """
+
+    num_parameters: int  # of one worker's model
+    bytes_per_round: int  # that one worker hands to the network
+    num_steps: int  # local steps of the whole run, of each worker
+    num_epochs: float  # passes over the workers' examples, on average
+    histogram: list[list[int]]  # examples by worker and class
+
+
+def describe(config: Config, parts: Parts | None = None) -> Facts:
+    """Says what follows from a config and its data.
+
+    Args:
+      config: of the run.
+      parts: what `build` made of it; built here by default.
+
+    >>> from olsgd_jax import Config, describe
+    >>> facts = describe(Config(num_rounds=90, num_workers=2, batch_size=32))
+    >>> facts.num_steps, facts.num_epochs, len(facts.histogram)
+    (360, 16.0, 2)
+    """
+    parts = parts or build(config)
+    state = jax.eval_shape(parts.init)
+    worker_round = make_worker_round(
+        parts.task.loss, parts.optimizer, parts.strategy, config.model_state_policy
+    )
+    num_bytes = payload_bytes(
+        worker_round, state, parts.batches(1), num_workers=config.num_workers
+    )
+    num_steps = config.num_steps(config.num_rounds)
+    num_examples = sum(map(len, parts.shards))
+    histogram = label_histogram(
+        parts.dataset.train_labels, parts.shards, parts.dataset.num_classes
+    )
+    return Facts(
+        num_parameters=sum(x.size for x in jax.tree.leaves(state.params))
+        // config.num_workers,
+        bytes_per_round=num_bytes,
+        num_steps=num_steps,
+        num_epochs=num_steps * config.num_workers * config.batch_size / num_examples,
+        histogram=histogram.tolist(),
+    )

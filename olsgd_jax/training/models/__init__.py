@@ -1,0 +1,61 @@
+"""Networks by name, all of them linen modules that map inputs to logits."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from olsgd_jax._checks import check_choice
+from olsgd_jax.training.models.mlp import MLP
+from olsgd_jax.training.models.resnet import ResNet
+from olsgd_jax.types import Dtype
+
+
+class Model(NamedTuple):
+    """How a network of one name is made."""
+
+    make: Callable[..., nn.Module]  # of width, num_classes and dtype
+    width: int  # by default
+    inputs: int  # axes of a batch of them: 2 for vectors, 4 for images
+
+
+_RESNET8 = functools.partial(ResNet, blocks=(1, 1, 1), entrance_stride=2)
+
+MODELS: dict[str, Model] = {
+    "mlp": Model(MLP, width=64, inputs=2),
+    "resnet18": Model(ResNet, width=64, inputs=4),
+    "resnet8": Model(_RESNET8, width=16, inputs=4),
+}
+"""Every network by its name: resnet18 is the paper's, resnet8 fits a CPU."""
+
+
+def make_model(
+    name: str,
+    num_classes: int,
+    width: int | None = None,
+    dtype: Dtype = "float32",
+    **options: float,
+) -> nn.Module:
+    """Makes a network by its name in `MODELS`.
+
+    Args:
+      name: of the network.
+      num_classes: how many logits.
+      width: of its first layer; None for the network's own.
+      dtype: of the computation; parameters stay float32.
+      **options: others that the network has, such as the dropout of "mlp".
+
+    >>> from olsgd_jax import make_model
+    >>> make_model("resnet8", num_classes=10).width
+    16
+    """
+    check_choice("model", name, tuple(MODELS))
+    model = MODELS[name]
+    return model.make(
+        width=width or model.width,
+        num_classes=num_classes,
+        dtype=jnp.dtype(dtype),
+        **options,
+    )

@@ -1,0 +1,88 @@
+"""What happened in a run, as rows of JSON."""
+
+import json
+import math
+
+from olsgd_jax._checks import check_count, check_number
+from olsgd_jax.training.evaluate import Evaluation
+from olsgd_jax.training.records.types import Entry, Layout, Record, Resumed, Rollback
+
+ROLLBACK, RESUMED = "rollback", "resumed"  # the one name in a row of that kind
+
+
+def to_row(entry: Entry) -> dict:
+    """Gives a record, or what else happened, as it can be written in JSON."""
+    if isinstance(entry, Rollback):
+        return {ROLLBACK: entry._asdict()}
+    if isinstance(entry, Resumed):
+        layouts = {x: getattr(entry, x)._asdict() for x in ("before", "after")}
+        return {RESUMED: {"round": entry.round, **layouts}}
+    tests = {name: test._asdict() for name, test in entry.tests.items()}
+    return {**entry._asdict(), "tests": tests}
+
+
+def fields_of(line: str) -> tuple[str, ...]:
+    """Says which fields a row has to hold, by what stands in its line."""
+    kinds = [kind for kind in (ROLLBACK, RESUMED) if f'"{kind}"' in line]
+    return tuple(kinds) or Record._fields
+
+
+def from_row(row: dict, where: str) -> Entry:
+    """Undoes `to_row`.
+
+    Args:
+      row: has the fields of a record, or the one of another kind.
+      where: it was found, for errors.
+    """
+    if ROLLBACK in row:
+        return _rollback(row[ROLLBACK], where)
+    return _resumed(row[RESUMED], where) if RESUMED in row else _record(row, where)
+
+
+def parse_row(line: str, fields: tuple[str, ...], where: str) -> dict:
+    """Reads a line that has to hold these fields."""
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where} must be JSON, got {line[:40]!r}") from error
+    if not isinstance(row, dict) or set(row) != set(fields):
+        got = ", ".join(row) if isinstance(row, dict) else repr(row)
+        raise ValueError(f"{where} must hold {', '.join(fields)}, got {got}")
+    return row
+
+
+def _checked(row: object, fields: tuple[str, ...], where: str) -> dict:
+    if not isinstance(row, dict) or set(row) != set(fields):
+        raise ValueError(f"{where} must hold {', '.join(fields)}, got {row}")
+    return row
+
+
+def _resumed(found: object, where: str) -> Resumed:
+    row = _checked(found, Resumed._fields, f"{where}: {RESUMED}")
+    check_count(f"{where}: round", row["round"])
+    layouts = {
+        name: Layout(**_checked(row[name], Layout._fields, f"{where}: {name}"))
+        for name in ("before", "after")
+    }
+    return Resumed(row["round"], **layouts)
+
+
+def _rollback(found: object, where: str) -> Rollback:
+    row = _checked(found, Rollback._fields, f"{where}: {ROLLBACK}")
+    for name, value in row.items():
+        check_number(f"{where}: {name}", value, 0, math.inf, "[)")
+    return Rollback(**row)
+
+
+def _record(row: dict, where: str) -> Record:
+    numbers = dict(row)
+    tests = numbers.pop("tests")
+    if not isinstance(tests, dict) or not tests:
+        raise ValueError(f"{where}: tests must hold at least one, got {tests!r}")
+    for name, test in tests.items():
+        _checked(test, Evaluation._fields, f"{where}: tests[{name!r}]")
+        numbers |= {f"tests[{name!r}]: {field}": x for field, x in test.items()}
+    for name, value in numbers.items():
+        check_number(f"{where}: {name}", value, -math.inf, math.inf, "()")
+    evaluations = {name: Evaluation(**x) for name, x in tests.items()}
+    return Record(**{**row, "tests": evaluations})

@@ -1,0 +1,126 @@
+"""What is measured of a run."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from olsgd_jax.training.evaluate import Evaluation
+from olsgd_jax.types import Option
+
+OUTCOMES = ("finished", "diverged")
+"""How a run can end by itself."""
+
+
+class Record(NamedTuple):
+    """What was measured at one evaluation.
+
+    >>> from olsgd_jax import Config, Record, train
+    >>> [record] = train(Config(num_rounds=1))
+    >>> record.step, record.examples
+    (4, 512)
+    """
+
+    round: int  # rounds so far
+    step: int  # local steps so far, of each worker
+    examples: int  # that all workers have learned from so far, repeats included
+    learning_rate: float  # of the last local step
+    train_loss: float  # mean over workers and local steps since the last record
+    tests: dict[str, Evaluation]  # of every evaluated model, by its name
+    spread: float  # mean squared distance of the workers to the consensus
+    bytes_per_step: float  # that one worker hands to the network, per local step
+    seconds: float  # spent in rounds so far; neither compilation nor evaluation
+
+    @property
+    def test_loss(self) -> float:
+        """Of the first evaluated model."""
+        return next(iter(self.tests.values())).loss
+
+    @property
+    def test_accuracy(self) -> float:
+        """Of the first evaluated model, in [0, 1]."""
+        return next(iter(self.tests.values())).accuracy
+
+
+class Rollback(NamedTuple):
+    """A place where a run diverged, and went back.
+
+    Rounds that are undone count neither as rounds nor as seconds of later records.
+
+    >>> from olsgd_jax import Rollback
+    >>> Rollback(round=35, to=20, learning_rate=0.05).to
+    20
+    """
+
+    round: int  # in which numbers were not finite
+    to: int  # the round after which the run went on; 0: from its beginning
+    learning_rate: float  # base learning rate from there on, γ
+
+
+class Layout(NamedTuple):
+    """How many workers a run has, and where they are.
+
+    >>> from olsgd_jax import Layout
+    >>> Layout(8, mapping=None, devices="4 x cpu", num_processes=2).num_workers
+    8
+    """
+
+    num_workers: int  # m
+    mapping: str | None  # as in the config
+    devices: str  # how many of which kind, in all processes
+    num_processes: int
+
+
+class Resumed(NamedTuple):
+    """A place where a run went on with another layout than it had.
+
+    >>> from olsgd_jax import Layout, Resumed
+    >>> before = Layout(16, None, "16 x cpu", 1)
+    >>> Resumed(40, before, before._replace(num_workers=8)).after.num_workers
+    8
+    """
+
+    round: int  # after which it did
+    before: Layout
+    after: Layout
+
+
+Entry: TypeAlias = Record | Rollback | Resumed
+"""One thing that happened in a run."""
+
+
+def kept_entries(history: Iterable[Entry]) -> list[Record | Resumed]:
+    """Leaves out what was undone, and the rollbacks that undid it."""
+    kept: list[Record | Resumed] = []
+    for entry in history:
+        if isinstance(entry, Rollback):
+            kept = [earlier for earlier in kept if earlier.round <= entry.to]
+        else:
+            kept.append(entry)
+    return kept
+
+
+def kept_records(history: Iterable[Entry]) -> list[Record]:
+    """Gives the records that were not undone."""
+    return [entry for entry in kept_entries(history) if isinstance(entry, Record)]
+
+
+class Run(NamedTuple):
+    """The contents of one file of records.
+
+    >>> import pathlib, tempfile
+    >>> from olsgd_jax import Config, read_records, write_records
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.jsonl"
+    >>> write_records(path, Config(strategy="local_sgd"), records=[])
+    >>> run = read_records(path)
+    >>> run.config["strategy"], run.records, run.outcome
+    ('local_sgd', [], 'finished')
+    """
+
+    config: dict[str, Option]  # as it was written; Config(**config) rebuilds it
+    facts: dict[str, Option] | None  # what follows from it, as `describe` says
+    versions: dict[str, str]  # of Python and the packages that decide the numbers
+    commit: str | None  # of this library; None where it ran outside of git
+    devices: str  # how many of which kind
+    records: list[Record]  # of the rounds that the run kept
+    rollbacks: list[Rollback]
+    outcome: str | None  # one of OUTCOMES; None: it was stopped, or still runs
+    resumes: Sequence[Resumed] = ()  # changes of layout that the run kept

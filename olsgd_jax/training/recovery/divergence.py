@@ -1,0 +1,117 @@
+"""Divergence: numbers that are not finite, and whose they are.
+
+A gradient that is not finite needs no look of its own: it is in the parameters, and in
+what the optimizer keeps, as soon as its local step has ended.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool
+
+from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.training.config import Config
+from olsgd_jax.types import ArrayTree
+from olsgd_jax.workers.axis import on_workers
+from olsgd_jax.workers.sharding import to_host
+
+
+class DivergedError(FloatingPointError):
+    """A run has numbers that are not finite."""
+
+    def __init__(self, message: str, number: int) -> None:
+        """Says what, and remembers in which round."""
+        super().__init__(message)
+        self.round = number
+
+
+def diverged(
+    name: str,
+    value: float | str,
+    number: int,
+    config: Config,
+    last_loss: float | None,
+    workers: Iterable[int] = (),
+) -> DivergedError:
+    """Makes the error that says what is not finite.
+
+    Args:
+      name: of what it is.
+      value: that it has.
+      number: of the round.
+      config: of the run.
+      last_loss: the last finite train_loss.
+      workers: whose it is; none where it is not of single workers.
+    """
+    whose = ", ".join(map(str, workers))
+    return DivergedError(
+        f"{name} must stay finite, got {value} in round {number} of {config.strategy}"
+        f"{f', worker {whose}' if whose else ''}; the last finite train_loss was "
+        f"{last_loss}; use a learning_rate below {config.learning_rate}",
+        number,
+    )
+
+
+def check_losses(
+    losses: Sequence[np.ndarray],
+    means: Sequence[float],
+    first: int,
+    config: Config,
+    last_loss: float | None,
+) -> None:
+    """Raises if the loss of a round is not finite.
+
+    Args:
+      losses: of rounds in a row, by worker and local step.
+      means: of them.
+      first: number of the first of these rounds.
+      config: of the run.
+      last_loss: of the round before.
+    """
+    for number, (loss, mean) in enumerate(zip(losses, means, strict=True), first):
+        if not math.isfinite(mean):
+            workers = np.flatnonzero(~np.isfinite(loss).all(axis=1)).tolist()
+            raise diverged("train_loss", mean, number, config, last_loss, workers)
+        last_loss = mean
+
+
+def check_state_finite(
+    state: WorkerState,
+    number: int,
+    config: Config,
+    last_loss: float | None,
+    mesh: Mesh | None,
+) -> None:
+    """Raises if a parameter of a worker, or what goes with it, is not finite."""
+    if not not_finite(state, mesh):
+        return
+    for name, part in state._asdict().items():
+        workers = not_finite(part, mesh) if jax.tree.leaves(part) else []
+        if workers:
+            raise diverged(name, "nan or inf", number, config, last_loss, workers)
+
+
+def not_finite(tree: ArrayTree, mesh: Mesh | None) -> list[int]:
+    """Lists the workers that have a number which is not finite.
+
+    >>> import jax.numpy as jnp
+    >>> not_finite({"w": jnp.array([[0.0, 1.0], [jnp.nan, 0.0]])}, mesh=None)
+    [1]
+    """
+    return np.flatnonzero(to_host(_flags(tree, mesh))).tolist()
+
+
+@functools.partial(jax.jit, static_argnames="mesh")
+def _flags(tree: ArrayTree, mesh: Mesh | None) -> Bool[Array, " workers"]:
+    def worker_flag(own: ArrayTree) -> Bool[Array, ""]:
+        floats = [
+            x for x in jax.tree.leaves(own) if jnp.issubdtype(x.dtype, jnp.inexact)
+        ]
+        return ~jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in floats]))
+
+    return on_workers(worker_flag, mesh)(tree)

@@ -1,0 +1,1 @@
+"""Workers: the axis along which they lie, their mesh, and how arrays lie on it."""

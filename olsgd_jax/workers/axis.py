@@ -1,0 +1,220 @@
+"""The worker axis: code for one worker on all of them, and the mean in which they meet.
+
+Everything else in the library is written for one worker. `on_workers` makes that
+code run on all of them, as lanes of one device (`vmap`), one device each (`pmap`),
+or places on a mesh (`shard_map`), and `worker_mean` is how they meet. Where there are
+more workers than places, a place has several of them as lanes.
+"""
+
+from collections.abc import Callable, Hashable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec, get_abstract_mesh
+
+from olsgd_jax._checks import check_choice
+from olsgd_jax.types import ArrayTree, Mapping
+
+WORKERS = "workers"
+"""Name of the mesh axis along which workers differ."""
+
+_LANES = "lanes"  # along which the workers of one place differ
+
+
+def worker_mean(
+    tree: ArrayTree,
+    axis_name: Hashable = WORKERS,
+    hold: Callable[[ArrayTree], ArrayTree] | None = None,
+) -> ArrayTree:
+    """Averages a tree over all workers; the library's only collective.
+
+    Args:
+      tree: this worker's arrays.
+      axis_name: the mapped axis, or axes, along which the workers lie.
+      hold: gives the sum of the arrays back, but not before something else is there
+        (see `drivers.forms`). They are then sent as they are, and divided behind it.
+
+    Returns:
+      The mean, the same on every worker.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import worker_mean
+    >>> jax.vmap(worker_mean, axis_name="workers")(jnp.array([1.0, 2.0, 6.0]))
+    Array([3., 3., 3.], dtype=float32)
+    """
+
+    if axis_name == WORKERS and _is_mapped(_LANES):
+        axis_name = (WORKERS, _LANES)
+    size = lax.axis_size(axis_name)
+
+    def divide(tree: ArrayTree) -> ArrayTree:
+        return jax.tree.map(lambda x: x / size, tree)
+
+    # Divided first: a division after the sum would be fused with the mean's use, and on
+    # CPUs its last bits would depend on what that is. Where the mean has to wait, the
+    # quotients would need memory of their own for as long as they travel.
+    mean = lax.psum(divide(tree) if hold is None else tree, axis_name)
+    if hold is not None:
+        mean = divide(hold(mean))
+    # A checked shard_map types a mean as one value for all workers. As one of two
+    # values to choose from it becomes each worker's own copy again, as the branches
+    # of a cond and the carry of a scan want it. The compiler drops the choice.
+    return jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, tree)
+
+
+def send_nothing(
+    tree: ArrayTree, hold: Callable[[ArrayTree], ArrayTree] | None = None
+) -> ArrayTree:
+    """Stands in for `worker_mean` where a round is timed without communication.
+
+    Gives every worker its own arrays back, instead of their mean.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import send_nothing
+    >>> jax.vmap(send_nothing, axis_name="workers")(jnp.array([1.0, 2.0, 6.0]))
+    Array([1., 2., 6.], dtype=float32)
+    """
+    return tree if hold is None else hold(tree)
+
+
+def worker_count() -> int:
+    """Counts the workers, for the code of one of them.
+
+    >>> import jax, jax.numpy as jnp
+    >>> jax.vmap(lambda x: x / worker_count(), axis_name="workers")(jnp.ones(4))
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
+    return lax.axis_size((WORKERS, _LANES) if _is_mapped(_LANES) else WORKERS)
+
+
+def common_value(x: jax.Array, axis_name: Hashable = WORKERS) -> jax.Array:
+    """Makes a value that all workers share one value for the lanes of a device.
+
+    Lanes each carry a copy of it. A branch on the copies would compute both sides for
+    every lane; on one value it takes one of them.
+
+    Args:
+      x: the same on all workers, such as a count of steps.
+      axis_name: the mapped axis, or axes, along which the workers lie.
+
+    >>> import jax, jax.numpy as jnp
+    >>> jax.vmap(common_value, axis_name="workers", out_axes=None)(jnp.ones(4))
+    Array(1., dtype=float32)
+    """
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    if WORKERS in names and _is_mapped(_LANES):
+        names += (_LANES,)
+    lanes = tuple(x for x in names if x not in get_abstract_mesh().manual_axes)
+    return lax.pmax(x, lanes) if lanes else x
+
+
+def varies(x: jax.Array, axis_name: Hashable = WORKERS) -> bool:
+    """Whether an array may differ between workers, as far as types tell.
+
+    A checked shard_map knows; all other mappings take everything to differ.
+
+    >>> import jax, jax.numpy as jnp
+    >>> jax.vmap(lambda x: x * varies(x), axis_name="workers")(jnp.ones(2))
+    Array([1., 1.], dtype=float32)
+    """
+    names = set(axis_name if isinstance(axis_name, tuple) else (axis_name,))
+    checked = names & _varying(lax.axis_index(axis_name))
+    return not checked or bool(checked & _varying(x))
+
+
+def shares_slot(axis_name: Hashable = WORKERS) -> bool:
+    """Whether a slot of the mesh has several workers, as lanes.
+
+    >>> import jax, jax.numpy as jnp
+    >>> jax.vmap(lambda x: x * shares_slot(), axis_name="workers")(jnp.ones(2))
+    Array([0., 0.], dtype=float32)
+    """
+    return axis_name == WORKERS and _is_mapped(_LANES)
+
+
+def platform_here() -> str | None:
+    """Names the platform that mapped code is traced for; None for lanes.
+
+    >>> platform_here()
+    """
+    device = get_abstract_mesh().abstract_device
+    return None if device is None else device.platform
+
+
+def on_workers(
+    fn: Callable,
+    mesh: Mesh | None = None,
+    mapping: Mapping | None = None,
+    axis_name: str = WORKERS,
+) -> Callable:
+    """Makes code for one worker run on all workers.
+
+    Args:
+      fn: takes and returns one worker's trees; may call `worker_mean`.
+      mesh: a mesh with an axis `workers`; None for lanes of one device. A worker has
+        all devices along its other axes.
+      mapping: "vmap", "pmap" or "shard_map"; by default "shard_map" with a mesh and
+        "vmap" without.
+      axis_name: what the axis along which workers differ is called.
+
+    Returns:
+      A function of the same trees with a leading worker axis on every array. On a
+      mesh its length is a multiple of the places along that axis.
+
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import on_workers, worker_mean
+    >>> def distance_to_mean(x):
+    ...     return x - worker_mean(x)
+    >>> on_workers(distance_to_mean)(jnp.array([1.0, 2.0, 6.0]))
+    Array([-2., -1.,  3.], dtype=float32)
+    """
+    mapping = mapping or ("vmap" if mesh is None else "shard_map")
+    check_choice("mapping", mapping, ("vmap", "pmap", "shard_map"))
+    if mapping == "vmap":
+        if mesh is not None:
+            raise ValueError("mesh must be None under vmap, whose lanes have no mesh")
+        return jax.vmap(fn, axis_name=axis_name)
+    if mesh is None or axis_name not in mesh.shape:
+        raise ValueError(
+            f"mesh must have an axis {axis_name!r} under {mapping}, got {mesh}; "
+            "make it with worker_mesh(num_workers)"
+        )
+    if mapping == "pmap":
+        if mesh.size > mesh.shape[axis_name]:
+            raise ValueError(
+                "mapping must be 'shard_map' for workers of several devices, got "
+                f"'pmap' and the mesh axes {dict(mesh.shape)}"
+            )
+        return jax.pmap(fn, axis_name=axis_name, devices=list(mesh.devices.flat))
+
+    def on_place(*trees: ArrayTree) -> ArrayTree:
+        if jax.tree.leaves(trees)[0].shape[0] > 1:
+            return jax.vmap(fn, axis_name=_LANES)(*trees)
+        worker = jax.tree.map(lambda x: x[0], trees)
+        return jax.tree.map(lambda x: jnp.asarray(x)[None], fn(*worker))
+
+    spec = PartitionSpec(axis_name)
+    # Unchecked, so that a loss may hold scans whose carry starts as a constant. Other
+    # axes than the workers' stay automatic: a worker of several devices is one place,
+    # whose code the compiler spreads over its devices.
+    return jax.shard_map(
+        on_place,
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=spec,
+        axis_names={axis_name},
+        check_vma=False,
+    )
+
+
+def _varying(x: jax.Array) -> frozenset[Hashable]:
+    return jax.typeof(x).manual_axis_type.varying
+
+
+def _is_mapped(axis_name: str) -> bool:
+    try:
+        lax.axis_size(axis_name)
+    except NameError:
+        return False
+    return True
