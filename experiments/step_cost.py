@@ -2,15 +2,17 @@
 
 Run:     python -m experiments.step_cost
 Cost:    1 minute (2 CPU cores)
-Answer:  Overlap Local-SGD 0.99 of the time for a network of 1.2 million parameters and
-         1.07 for a small one of convolutions (1.00 and 1.02 of the CPU time), CoCoD-SGD
-         1.03 and 1.08 (jax 0.10.2).
+Answer:  Overlap Local-SGD 0.96 of the time for a network of 1.2 million parameters and
+         0.99 for a small one of convolutions (0.97 and 0.99 of the CPU time), CoCoD-SGD
+         0.94 and 1.00 (jax 0.10.2, quiet machine; the first network's ratios vary by
+         0.1 between runs).
 
 One process with 4 CPU devices, AdamW, rounds of 4 steps. Rounds of each kind take turns
 in one run; a ratio is the median over pairs of neighbours. Nothing overlaps inside of
 one CPU program, so this is the price of carrying the mean, not what hiding it saves.
-A CPU's collective blocks one of the threads that the convolutions run on until all
-workers are there; the gradients' mean does so when nothing else is left to run.
+The fragment of a step is sent when the step has nothing left to compute, as the
+gradients' mean is: a CPU's collective blocks one of the threads that the step runs on
+until all workers are there.
 """
 
 import argparse

@@ -33,6 +33,7 @@ from olsgd_jax.drivers.forms.fragments import (
     carry_fragment,
     cut_fragments,
     join_fragments,
+    run_if,
 )
 from olsgd_jax.drivers.step_checks import GRADIENTS
 from olsgd_jax.round.optimizer_checks import check_optimizer
@@ -155,7 +156,7 @@ def distribute(
             return _difference(mixed, params, updates), state, fragments
 
         # All workers count alike, so all of them take the branch with the mean.
-        updates, strategy_state, fragments = (_run_if if is_delayed else _branch_if)(
+        updates, strategy_state, fragments = (run_if if is_delayed else _branch_if)(
             k == sync_period - 1, mix, updates, state.strategy_state, fragments
         )
         return updates, DistributedState(
@@ -167,20 +168,6 @@ def distribute(
 
 def _branch_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple:
     return lax.cond(is_so, fn, lambda *same: same, *carry)
-
-
-def _run_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple:
-    """Does what `_branch_if` does, as a loop of one pass or none.
-
-    What a loop carries stays where it is in memory. Compilers for GPUs and TPUs give a
-    branch's results memory of their own: up to three models more.
-    """
-
-    def once(_: Int[Array, ""], carry: tuple) -> tuple:
-        # Or what does not change in the loop would be computed before it, every time.
-        return fn(*lax.optimization_barrier(carry))
-
-    return lax.fori_loop(0, is_so.astype(jnp.int32), once, carry)
 
 
 def _uses_start(

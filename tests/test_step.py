@@ -110,6 +110,19 @@ def test_the_exchange_carries_fragments_of_whole_tiles(monkeypatch):
     np.testing.assert_allclose(sent, np.tile(np.mean(x, 0), (4, 1)), atol=1e-12)
 
 
+def test_a_cpu_sends_when_its_step_has_nothing_left_to_compute():
+    # A loop holds the sum and takes the updates. By itself it would start early, and
+    # block a thread that the step computes on.
+    tx = distribute(optax.sgd(0.1), overlap_local_sgd(0.5), sync_period=2)
+    mesh = worker_mesh(4)
+    step = overlap_jit(make_step(tx), mesh)
+    program = step.lower(start(tx, mesh), jnp.zeros((4, 3))).compile().as_text()
+
+    entry = program[program.index("ENTRY") :]
+    assert "all-reduce" in program
+    assert "all-reduce" not in entry
+
+
 def own_mesh():
     devices = np.array(jax.devices()[:8]).reshape(2, 4)
     return Mesh(devices, ("fsdp", "replica"), axis_types=(AxisType.Auto,) * 2)

@@ -15,12 +15,12 @@ late, or not at all by itself (v5e). Both send 2 (m − 1) / m of the models in 
 The last of an odd number of steps sends an exchange for nothing.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from olsgd_jax._vectors import ROWS, from_vectors, piece_shape, to_vectors
 from olsgd_jax.drivers.forms.exchange import to_all_workers
@@ -79,10 +79,33 @@ def carry_fragment(
     can_exchange = sync_period > 1 and not shares_slot(axis_name)
     if can_exchange and platform_here() == "tpu" and isinstance(axis_name, str):
         return _exchange(fragments, k, updates, axis_name)
-    sending = jax.tree.map(lambda x: _at(x, k), fragments)
-    sent = worker_mean(sending, axis_name)
-    sent, updates = lax.optimization_barrier((sent, updates))
-    return jax.tree.map(lambda x, new: _put(x, new, k), fragments, sent), updates
+
+    def send(
+        fragments: dict[str, jax.Array], updates: ArrayTree
+    ) -> tuple[dict[str, jax.Array], ArrayTree]:
+        sent = worker_mean(jax.tree.map(lambda x: _at(x, k), fragments), axis_name)
+        sent, updates = lax.optimization_barrier((sent, updates))
+        return jax.tree.map(lambda x, new: _put(x, new, k), fragments, sent), updates
+
+    if platform_here() == "cpu":
+        # One CPU program overlaps nothing: a sum that starts early only takes a thread
+        # from the step. A loop, unlike a barrier, makes it wait for the updates.
+        return run_if(k >= 0, send, fragments, updates)
+    return send(fragments, updates)
+
+
+def run_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple:
+    """Runs `fn(*carry)` if it is so, as a loop of one pass or none.
+
+    What a loop carries stays where it is in memory. Compilers for GPUs and TPUs give a
+    branch's results memory of their own: up to three models more.
+    """
+
+    def once(_: Int[Array, ""], carry: tuple) -> tuple:
+        # Or what does not change in the loop would be computed before it, every time.
+        return fn(*lax.optimization_barrier(carry))
+
+    return lax.fori_loop(0, is_so.astype(jnp.int32), once, carry)
 
 
 def _exchange(
