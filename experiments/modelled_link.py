@@ -30,7 +30,7 @@ def modelled(
       num_bytes: size of a model, and so of a gradient.
     """
     built = build_strategy(Config(strategy=strategy, num_workers=NUM_WORKERS))
-    num_means = sync_period if built.mean_of == "nothing" else 1
+    num_means = sync_period if built.mean_of == "gradients" else 1
     return Setting(
         built,
         sync_period,

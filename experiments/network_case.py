@@ -59,7 +59,7 @@ def list_cases(
         hosts, sorted(rates, key=bits_per_second, reverse=True), strategies
     ):
         built, _ = strategy_of(Work(strategy, 1), num_hosts)
-        periods = [1] if built.mean_of == "nothing" else sync_periods
+        periods = [1] if built.mean_of == "gradients" else sync_periods
         cases += [Case(num_hosts, rate, strategy, tau, *options) for tau in periods]
     return cases
 

@@ -17,6 +17,8 @@ from experiments.gloo import ring_bytes
 from experiments.host_processes import sent_bytes
 from experiments.network_work import Work, make_run, sent_trees, start, worker_round
 from olsgd_jax import (
+    Reduction,
+    exact,
     on_workers,
     payload_bytes,
     send_nothing,
@@ -24,7 +26,6 @@ from olsgd_jax import (
     worker_mean,
     worker_mesh,
 )
-from olsgd_jax.types import Mean
 
 NUM_WARM = 2  # rounds of every kind that compile and settle
 
@@ -39,17 +40,17 @@ def measure(work: Work, repetitions: int) -> Samples:
     mesh = worker_mesh(jax.device_count())
     meet = meeting(mesh)
     kinds = {
-        "with": rounds(work, worker_mean, mesh),
-        "without": rounds(work, send_nothing, mesh),
+        "with": rounds(work, exact(), mesh),
+        "without": rounds(work, send_nothing(), mesh),
         "mean": means_alone(work, mesh),
         "one": meet,
     }
     return take_turns(kinds, repetitions, meet, sent_bytes)
 
 
-def rounds(work: Work, mean: Mean, mesh: Mesh) -> Callable[[], None]:
+def rounds(work: Work, reduction: Reduction, mesh: Mesh) -> Callable[[], None]:
     """Gives a function that runs the next round, and waits for it."""
-    run = make_run(work, mean, mesh)
+    run = make_run(work, reduction, mesh)
     state, batches = start(work, mesh)
 
     def run_one() -> None:
@@ -81,7 +82,7 @@ def meeting(mesh: Mesh) -> Callable[[], None]:
 def sizes(work: Work) -> dict[str, float]:
     """Says what a worker sends in a round, by its program and by the transport's."""
     mesh = worker_mesh(jax.device_count())
-    code = worker_round(work, worker_mean, mesh)
+    code = worker_round(work, exact(), mesh)
     arrays = jax.tree.leaves(sent_trees(work, mesh.size))
     return {
         "payload_bytes": payload_bytes(code, *start(work, mesh), num_workers=mesh.size),

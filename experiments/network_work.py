@@ -10,6 +10,7 @@ import optax
 from jax.sharding import Mesh
 
 from olsgd_jax import (
+    Reduction,
     Strategy,
     WorkerState,
     init_state,
@@ -19,11 +20,12 @@ from olsgd_jax import (
     to_workers,
 )
 from olsgd_jax._vectors import cut
+from olsgd_jax.bench.sending import gradient_messages
 from olsgd_jax.drivers.forms.base import fragments_form
 from olsgd_jax.drivers.forms.buckets import count_parcels, pack
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.training.components.strategy import named_strategy
-from olsgd_jax.types import ArrayTree, Batch, Loss, Mean
+from olsgd_jax.types import ArrayTree, Batch, Loss
 
 WIDTH, DEPTH, BATCH_SIZE = 512, 8, 64  # 2.1 million parameters
 OPTIMIZER = optax.sgd(0.01)
@@ -59,17 +61,26 @@ def start(work: Work, mesh: Mesh) -> tuple[WorkerState, Batch]:
     return state, to_workers(batches, mesh.size, mesh)
 
 
-def worker_round(work: Work, mean: Mean, mesh: Mesh, loss: Loss = loss) -> Callable:
+def worker_round(
+    work: Work, reduction: Reduction, mesh: Mesh, loss: Loss = loss
+) -> Callable:
     """Makes one worker's round, as `make_round` does."""
     strategy, stream = strategy_of(work, mesh.size)
     platform = platform_of(mesh)
     form = fragments_form(mesh) if stream else platform.form
     return make_worker_round(
-        loss, OPTIMIZER, strategy, mean=mean, form=form, gradient=platform.gradient
+        loss,
+        OPTIMIZER,
+        strategy,
+        reduction=reduction,
+        form=form,
+        gradient=platform.gradient,
     )
 
 
-def make_run(work: Work, mean: Mean, mesh: Mesh, loss: Loss = loss) -> Callable:
+def make_run(
+    work: Work, reduction: Reduction, mesh: Mesh, loss: Loss = loss
+) -> Callable:
     """Makes the round of all workers: under the host driver where that can overlap."""
     strategy, stream = strategy_of(work, mesh.size)
     can_overlap = strategy.mean_of == "start" and not stream
@@ -81,7 +92,7 @@ def make_run(work: Work, mean: Mean, mesh: Mesh, loss: Loss = loss) -> Callable:
         mesh=mesh,
         stream=stream,
         driver="host" if can_overlap else "fused",
-        mean=mean,
+        reduction=reduction,
     )
 
 
@@ -97,17 +108,10 @@ def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
             return [*pack(params, count_parcels(params), None)]
         case "end":
             return [params]
-    shapes: list[ArrayTree] = []
-
-    def note(tree: ArrayTree) -> ArrayTree:
-        shapes.append(jax.eval_shape(lambda: tree))
-        return tree
-
-    jax.eval_shape(
-        lambda grads: strategy.reduce_grads(grads, strategy.init(grads), note), params
+    shapes = gradient_messages(strategy, params)
+    return work.sync_period * jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), shapes
     )
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return work.sync_period * zeros
 
 
 def _params(work: Work) -> list[jax.Array]:

@@ -36,7 +36,7 @@ from experiments.network_rounds import (
 from experiments.network_work import Work
 from experiments.reporting.network_numbers import of_hosts
 from experiments.timed_rounds import together
-from olsgd_jax import send_nothing, worker_mean, worker_mesh
+from olsgd_jax import exact, send_nothing, worker_mesh
 from olsgd_jax.timing import round_time
 
 STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd")
@@ -172,7 +172,7 @@ def run_process(rate: str, sync_period: int, repetitions: int, model: bool) -> N
 def fit_batches(work: Work, target: float, mesh: Mesh) -> Work:
     """Makes the batches so large that the local steps of a round take `target`."""
     for _ in range(2):
-        seconds = _agreed(_quickest_seconds(rounds(work, send_nothing, mesh)))
+        seconds = _agreed(_quickest_seconds(rounds(work, send_nothing(), mesh)))
         fitting = 8 * round(work.batch_size * target / seconds / 8)
         work = work._replace(batch_size=min(max(fitting, 8), 4096))
     return work
@@ -186,12 +186,12 @@ def _time_rounds(
     tell: Callable[[str, int, int], None],
 ) -> Samples:
     kinds = {
-        f"{x} without": rounds(own, send_nothing, mesh) for x, own in works.items()
+        f"{x} without": rounds(own, send_nothing(), mesh) for x, own in works.items()
     }
     if not model:
         kinds["mean"] = means_alone(works["overlap_local_sgd"], mesh)
         for name, own in works.items():
-            kinds[f"{name} with"] = rounds(own, worker_mean, mesh)
+            kinds[f"{name} with"] = rounds(own, exact(), mesh)
     return take_turns(
         kinds,
         repetitions,

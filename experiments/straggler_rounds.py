@@ -21,8 +21,16 @@ from jaxtyping import Array, Float, Key
 from experiments.network_work import Work, make_run, sent_trees, start
 from experiments.network_work import loss as work_loss
 from experiments.slowdowns import SLOWDOWNS
-from olsgd_jax import on_workers, send_nothing, to_workers, worker_mean, worker_mesh
-from olsgd_jax.types import Batch, Mean, ModelState, Params
+from olsgd_jax import (
+    Reduction,
+    exact,
+    on_workers,
+    send_nothing,
+    to_workers,
+    worker_mean,
+    worker_mesh,
+)
+from olsgd_jax.types import Batch, ModelState, Params
 from olsgd_jax.workers.sharding import batch_shardings
 
 NUM_MEANS = 5  # alone, in every repetition
@@ -86,8 +94,8 @@ def measure(question: Question) -> dict[str, dict[str, list[float]]]:
     size = question.sync_period, question.width, question.depth
     works = {label: Work(label, *size) for label in question.strategies}
     for label, work in works.items():
-        kinds[label, "with"] = _rounds(work, worker_mean, mesh)
-        kinds[label, "without"] = _rounds(work, send_nothing, mesh)
+        kinds[label, "with"] = _rounds(work, exact(), mesh)
+        kinds[label, "without"] = _rounds(work, send_nothing(), mesh)
         kinds[label, "mean"] = _means(work, average, mesh)
         samples[label] = {x: [] for x in ("with", "without", "mean", "drawn")}
     _, inputs = start(works[question.strategies[0]], mesh)  # the same for all
@@ -114,8 +122,10 @@ def measure(question: Question) -> dict[str, dict[str, list[float]]]:
     return samples
 
 
-def _rounds(work: Work, mean: Mean, mesh: Mesh) -> Callable[[Sequence[Batch]], None]:
-    run = make_run(work, mean, mesh, loss)
+def _rounds(
+    work: Work, reduction: Reduction, mesh: Mesh
+) -> Callable[[Sequence[Batch]], None]:
+    run = make_run(work, reduction, mesh, loss)
     state, _ = start(work, mesh)
 
     def run_all(batches: Sequence[Batch]) -> None:

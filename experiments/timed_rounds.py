@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 
 from experiments.network_rounds import meeting
 from experiments.network_work import OPTIMIZER, Work, loss, start, strategy_of
-from olsgd_jax import on_workers, worker_mean, worker_mesh
+from olsgd_jax import exact, on_workers, worker_mean, worker_mesh
 from olsgd_jax.drivers.host_programs import make_programs, put_mixed
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.round_parts import make_round_parts
@@ -82,8 +82,8 @@ def make_timed_round(work: Work, mesh: Mesh) -> TimedRound:
     strategy, _ = strategy_of(work, mesh.size)
     if strategy.name == "sync_sgd":
         return _make_sync_round(work, mesh)
-    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
-    programs = make_programs(parts, worker_mean, mesh, None)
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", exact())
+    programs = make_programs(parts, exact(), mesh, None)
 
     @jax.jit
     def local_steps(start: WorkerState, batches: Batch) -> dict[str, ArrayTree]:

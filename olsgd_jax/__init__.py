@@ -9,6 +9,11 @@ from olsgd_jax.drivers.platforms import compiler_options as compiler_options
 from olsgd_jax.drivers.step import overlap_jit as overlap_jit
 from olsgd_jax.one_model import anchor_of as anchor_of
 from olsgd_jax.one_model import consensus_of as consensus_of
+from olsgd_jax.reductions import REDUCTIONS as REDUCTIONS
+from olsgd_jax.reductions.base import Reduction as Reduction
+from olsgd_jax.reductions.exact import exact as exact
+from olsgd_jax.reductions.exact import worker_mean as worker_mean
+from olsgd_jax.reductions.send_nothing import send_nothing as send_nothing
 from olsgd_jax.round.consensus import model_of as model_of
 from olsgd_jax.round.consensus import spread as spread
 from olsgd_jax.round.local_steps import WorkerState as WorkerState
@@ -72,7 +77,5 @@ from olsgd_jax.training.tasks import classification as classification
 from olsgd_jax.training.tasks import plain_loss as plain_loss
 from olsgd_jax.workers.axis import WORKERS as WORKERS
 from olsgd_jax.workers.axis import on_workers as on_workers
-from olsgd_jax.workers.axis import send_nothing as send_nothing
-from olsgd_jax.workers.axis import worker_mean as worker_mean
 from olsgd_jax.workers.mesh import worker_mesh as worker_mesh
 from olsgd_jax.workers.sharding import to_workers as to_workers

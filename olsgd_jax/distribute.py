@@ -4,7 +4,7 @@ The caller owns the loop and calls `update` once per local step, inside `shard_m
 `pmap` or `vmap` over a named axis. Step k of a round of τ:
 
     k = 0        the round's start x is what the caller's params are now
-    every k      returns u = optimizer(reduce_grads(g)), for the caller to add
+    every k      returns u = optimizer(g), g a worker's own or the mean, to be added
     k = τ − 1    returns mix(x, y, mean of x or y) − params instead, y = params + u
 
 This is the round's trajectory, step for step. The mean of a delayed strategy travels
@@ -36,10 +36,20 @@ from olsgd_jax.drivers.forms.fragments import (
     run_if,
 )
 from olsgd_jax.drivers.step_checks import GRADIENTS
+from olsgd_jax.reductions.base import Reduction, check_reduction
+from olsgd_jax.reductions.exact import exact
+from olsgd_jax.round.gradients import init_reduction, reduce_gradients
 from olsgd_jax.round.optimizer_checks import check_optimizer
 from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
-from olsgd_jax.types import ArrayTree, Grads, OptState, Params, StrategyState
-from olsgd_jax.workers.axis import WORKERS, common_value, varies, worker_mean
+from olsgd_jax.types import (
+    ArrayTree,
+    Grads,
+    OptState,
+    Params,
+    ReductionState,
+    StrategyState,
+)
+from olsgd_jax.workers.axis import WORKERS, common_value, varies
 
 
 class DistributedState(NamedTuple):
@@ -50,6 +60,7 @@ class DistributedState(NamedTuple):
     start: Params  # x, as the round began; () where the mix does not use it
     fragments: ArrayTree  # x in τ fragments, the first k averaged; () if not delayed
     step: Int[Array, "*workers"]  # k in [0, τ), local steps of this round so far
+    reduction_state: ReductionState  # of gradients, of fragments or of the ends
 
 
 def distribute(
@@ -57,6 +68,7 @@ def distribute(
     strategy: Strategy,
     sync_period: int,
     axis_name: Hashable = WORKERS,
+    reduction: Reduction = exact(),
 ) -> optax.GradientTransformationExtraArgs:
     """Makes one optax transformation of an optimizer and a strategy.
 
@@ -71,6 +83,8 @@ def distribute(
       sync_period: τ, local steps in a round.
       axis_name: the mapped axis along which the workers lie, as named in the caller's
         `pmap` or mesh.
+      reduction: how messages become a mean; `send_nothing()` to measure a step without
+        communication.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import distribute, local_sgd, to_workers
@@ -88,25 +102,27 @@ def distribute(
     [4.5 4.5]
     """
     check_strategy(strategy)
+    check_reduction(reduction)
     check_optimizer(optimizer)
     check_count("sync_period", sync_period)
     inner = optax.with_extra_args_support(optimizer)
     is_delayed = strategy.mean_of == "start"
-
-    def mean(tree: Params) -> Params:
-        return worker_mean(tree, axis_name)
 
     def init(params: Params) -> DistributedState:
         check_params(params)
         strategy_state = strategy.init(params)
         # Copied: a caller who donates params and state may not share their buffers.
         keeps_start = _uses_start(strategy, params, strategy_state)
+        fragments = cut_fragments(params, sync_period) if is_delayed else ()
         return DistributedState(
             opt_state=inner.init(params),
             strategy_state=strategy_state,
             start=jax.tree.map(jnp.copy, params) if keeps_start else (),
-            fragments=cut_fragments(params, sync_period) if is_delayed else (),
+            fragments=fragments,
             step=jnp.zeros((), jnp.int32),
+            reduction_state=init_reduction(
+                strategy, reduction, fragments if is_delayed else params
+            ),
         )
 
     def update(
@@ -124,13 +140,15 @@ def distribute(
         check_num_workers(strategy, _axis_size(axis_name))
         _check_own(updates, params, axis_name)
         updates = jax.tree.map(lambda g: checkpoint_name(g, GRADIENTS), updates)
-        grads, strategy_state = strategy.reduce_grads(
-            updates, state.strategy_state, mean
+        states = state.strategy_state, state.reduction_state
+        grads, (strategy_state, kept) = reduce_gradients(
+            strategy, reduction, updates, states, axis_name=axis_name
         )
         updates, opt_state = inner.update(grads, state.opt_state, params, **extra)
-        state = state._replace(opt_state=opt_state, strategy_state=strategy_state)
-        if strategy.mean_of == "nothing":
-            return updates, state
+        if strategy.mean_of == "gradients":
+            return updates, state._replace(
+                opt_state=opt_state, strategy_state=strategy_state, reduction_state=kept
+            )
 
         k = common_value(state.step, axis_name)
         begun = state.start, state.fragments
@@ -144,23 +162,31 @@ def distribute(
 
         start, fragments = lax.cond(k == 0, begin, lambda same: same, begun)
         if is_delayed:
-            fragments, updates = carry_fragment(fragments, k, updates, axis_name)
+            (fragments, kept), updates = carry_fragment(
+                reduction, (fragments, kept), k, updates, axis_name
+            )
 
         def mix(
-            updates: Grads, state: StrategyState, fragments: ArrayTree
-        ) -> tuple[Grads, StrategyState, ArrayTree]:
+            updates: Grads,
+            state: StrategyState,
+            fragments: ArrayTree,
+            kept: ReductionState,
+        ) -> tuple[Grads, StrategyState, ArrayTree, ReductionState]:
             end = optax.apply_updates(params, updates)
-            average = join_fragments(fragments, params) if is_delayed else mean(end)
+            if is_delayed:
+                mean = join_fragments(fragments, params)
+            else:
+                mean, kept = reduction.reduce(end, kept, axis_name)
             old = start if keeps_start else end  # the mix makes no use of it then
-            mixed, state = strategy.mix(old, end, average, state)
-            return _difference(mixed, params, updates), state, fragments
+            mixed, state = strategy.mix(old, end, mean, state)
+            return _difference(mixed, params, updates), state, fragments, kept
 
         # All workers count alike, so all of them take the branch with the mean.
-        updates, strategy_state, fragments = (run_if if is_delayed else _branch_if)(
-            k == sync_period - 1, mix, updates, state.strategy_state, fragments
-        )
+        updates, strategy_state, fragments, kept = (
+            run_if if is_delayed else _branch_if
+        )(k == sync_period - 1, mix, updates, strategy_state, fragments, kept)
         return updates, DistributedState(
-            opt_state, strategy_state, start, fragments, (k + 1) % sync_period
+            opt_state, strategy_state, start, fragments, (k + 1) % sync_period, kept
         )
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -174,7 +200,7 @@ def _uses_start(
     strategy: Strategy, params: Params, strategy_state: StrategyState
 ) -> bool:
     """Whether the mix needs the models that a round began with, by its program."""
-    if strategy.mean_of == "nothing":
+    if strategy.mean_of == "gradients":
         return False
     rest = (params, params, strategy_state)
     traced = jax.make_jaxpr(lambda x, rest: strategy.mix(x, *rest))(params, rest)

@@ -39,11 +39,17 @@ Loss: TypeAlias = Callable[
 Present: TypeAlias = Bool[Array, "*workers"] | Bool[np.ndarray, "*workers"]
 """Whether a worker takes part in a round; of all workers, or of one."""
 
-Mean: TypeAlias = Callable[..., ArrayTree]
-"""Averages a tree over all workers; takes `hold` as `workers.worker_mean` does."""
+Message: TypeAlias = Any
+"""A tree of arrays that a worker sends."""
 
-MeanOf: TypeAlias = Literal["start", "end", "nothing"]
-"""Which of a round's models its one mean is of."""
+ReductionState: TypeAlias = tuple[Any, ...]
+"""What a reduction keeps of a message: trees like it, most often none."""
+
+Mean: TypeAlias = Callable[[ArrayTree], ArrayTree]
+"""Averages a tree over all workers."""
+
+MeanOf: TypeAlias = Literal["start", "end", "gradients"]
+"""What is averaged: models as a round begins or ends, or gradients at every step."""
 
 Device: TypeAlias = Any
 """One of `jax.devices()`."""

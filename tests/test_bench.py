@@ -171,7 +171,7 @@ def test_the_means_alone_send_what_a_round_sends(name):
     sent = sending(strategy, stream, params, mesh, tau)
     worker_round = make_worker_round(SMALL.task.loss, OPTIMIZER, strategy)
     payload = payload_bytes(worker_round, state, batches, num_workers=4)
-    num_means = tau if stream or strategy.mean_of == "nothing" else 1
+    num_means = tau if stream or strategy.mean_of == "gradients" else 1
     # Fragments are filled up to whole tiles.
     assert payload <= num_means * sent.num_bytes <= payload + tau * 4 * 8 * 128 * stream
 

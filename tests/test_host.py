@@ -21,8 +21,8 @@ from olsgd_jax import (
 from olsgd_jax.drivers.forms import buckets
 from olsgd_jax.drivers.host import host
 from olsgd_jax.drivers.host_programs import make_programs
+from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.round_parts import make_round_parts
-from olsgd_jax.workers.axis import worker_mean
 
 OPTIMIZER = optax.sgd(0.1, momentum=0.9, nesterov=True)
 STRATEGIES = [
@@ -91,7 +91,7 @@ def test_an_error_in_the_thread_reaches_the_caller():
     def failing_mean(tree):  # when it runs, not when it is traced
         return jax.pure_callback(fail, tree, tree)
 
-    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", exact())
     run = host(parts, failing_mean, lambda state, batches: None, mesh, None)
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
     with pytest.raises(jax.errors.JaxRuntimeError, match="the network is gone"):
@@ -129,7 +129,7 @@ def test_after_an_error_no_more_parcels_are_sent(monkeypatch):
     def failing_steps(*args, **kwargs):
         raise RuntimeError("no such layer")
 
-    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", exact())
     parts = parts._replace(local_steps=failing_steps)
     run = host(parts, slow_mean, lambda state, batches: None, mesh, None)
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
@@ -192,7 +192,7 @@ def test_a_parcel_is_mixed_before_the_next_has_come(monkeypatch):
 
         return jax.pure_callback(wait, tree, tree, vmap_method="sequential")
 
-    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", exact())
 
     def mix(*args):
         jax.debug.callback(is_mixed.set)
@@ -212,9 +212,9 @@ def test_each_array_is_mixed_once_and_as_soon_as_all_of_it_is_there(
 ):
     monkeypatch.setattr(buckets, "LEAST_BYTES", 3 * 8)  # b, and both halves of w
     mesh, strategy = None if mapping == "vmap" else worker_mesh(2), STRATEGIES[1]
-    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", worker_mean)
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", exact())
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh, num_workers=2)
-    means, mixes = make_programs(parts, worker_mean, mesh, mapping)(state, None)
+    means, mixes = make_programs(parts, exact(), mesh, mapping)(state, None)
     stepped = {name: getattr(state, name) for name in parts.stepped}
     sent = [jax.eval_shape(mean, state, None) for mean in means]
     mixed = [

@@ -23,6 +23,7 @@ types
 _checks _tree_checks _vectors
 strategies
 workers
+reductions
 round
 drivers
 distribute one_model overlap timing theory
@@ -94,7 +95,7 @@ def test_strategies_know_nothing_of_workers_rounds_or_flax(name):
     assert "flax" not in MODULES[name].read_text()
 
 
-def test_one_function_talks_to_the_network_for_all_platforms_but_one():
+def test_reductions_alone_talk_to_the_network():
     collective = re.compile(
         r"\b(pmean|psum|all_gather|all_to_all|psum_scatter|ppermute)\("
     )
@@ -104,7 +105,7 @@ def test_one_function_talks_to_the_network_for_all_platforms_but_one():
         if (calls := collective.findall(path.read_text()))
     }
     # A sum, and the exchange that devices make it of which cannot add up on their own.
-    assert found == {"workers.axis": ["psum"], "drivers.forms.exchange": ["all_to_all"]}
+    assert found == {"reductions.exact": ["psum", "all_to_all"]}
 
 
 def test_drivers_alone_compile_rounds():

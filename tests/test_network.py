@@ -13,7 +13,7 @@ from experiments.hosts import hosts, why_not
 from experiments.network_case import Case, list_cases
 from experiments.network_work import Work, sent_trees, start, worker_round
 from experiments.reporting.network_numbers import numbers_of
-from olsgd_jax import payload_bytes, worker_mean, worker_mesh
+from olsgd_jax import exact, payload_bytes, worker_mesh
 
 REASON = why_not()
 needs_hosts = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -108,7 +108,7 @@ LABELS = [*network.STRATEGIES, "slowmo"]
 @pytest.mark.parametrize("label", LABELS)
 def test_the_means_alone_are_of_what_a_round_sends(label):
     work, mesh = Work(label, sync_period=5, width=16, depth=3), worker_mesh(4)
-    code = worker_round(work, worker_mean, mesh)
+    code = worker_round(work, exact(), mesh)
     payload = payload_bytes(code, *start(work, mesh), num_workers=4)
     assert sum(x.nbytes for x in jax.tree.leaves(sent_trees(work, 4))) == payload
 

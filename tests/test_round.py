@@ -15,6 +15,7 @@ from olsgd_jax import (
     classification,
     cocod_sgd,
     easgd,
+    exact,
     init_state,
     local_sgd,
     make_round,
@@ -25,7 +26,6 @@ from olsgd_jax import (
     powersgd,
     slowmo,
     sync_sgd,
-    worker_mean,
     worker_mesh,
 )
 from olsgd_jax.round.round_parts import make_round_parts
@@ -311,7 +311,7 @@ def test_states_of_like_arrays_in_another_structure_are_refused():
 
 def test_a_state_that_init_state_did_not_make_is_refused():
     _, state = round_and_state()
-    arguments = (scalar_batches(2), OPTIMIZER, local_sgd(), 2, None)
+    arguments = (scalar_batches(2), OPTIMIZER, local_sgd(), exact(), "local", 2, None)
     with pytest.raises(TypeError, match="state must be made by init_state, got dict"):
         inspect.unwrap(check_state)(state._asdict(), *arguments)
 
@@ -373,5 +373,5 @@ def test_an_unknown_policy_for_model_state_is_refused():
     message = "model_state_policy must be one of local, averaged, got 'global'"
     with pytest.raises(ValueError, match=message):
         inspect.unwrap(make_round_parts)(
-            scalar_loss, OPTIMIZER, local_sgd(), "global", worker_mean
+            scalar_loss, OPTIMIZER, local_sgd(), "global", exact()
         )

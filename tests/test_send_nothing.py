@@ -61,7 +61,7 @@ def apart(strategy, **options):
         strategy,
         sync_period=TAU,
         mesh=mesh,
-        mean=send_nothing,
+        reduction=send_nothing(),
         **options,
     )
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)

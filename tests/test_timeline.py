@@ -13,7 +13,7 @@ from experiments.network_work import Work, make_run, start
 from experiments.reporting import timeline_figure
 from experiments.reporting.page import to_page
 from experiments.timed_rounds import make_timed_round
-from olsgd_jax import worker_mean, worker_mesh
+from olsgd_jax import exact, worker_mesh
 from tests.pages import bars_of, relative, run_of, table_after
 
 REASON = why_not()
@@ -89,7 +89,7 @@ def test_a_timed_round_is_the_round_that_it_shows(name):
     state, batches = start(work, mesh)
     # Workers differ in their data, so that a mean left out is seen.
     batches = batches * jax.numpy.arange(1.0, 5.0)[:, None, None, None]
-    timed, run = make_timed_round(work, mesh), make_run(work, worker_mean, mesh)
+    timed, run = make_timed_round(work, mesh), make_run(work, exact(), mesh)
     parts = []
 
     def note(part, run_part, *args):

@@ -74,7 +74,7 @@ def network_point(record: Record) -> Point:
     # A delayed mean is carried by cores that have the local steps to run as well.
     per_core = -(-num_hosts // record["num_cores"])
     carried = per_core * max(numbers.cpu, 0) if strategy.mean_of == "start" else 0
-    means = sync_period if strategy.mean_of == "nothing" else 1
+    means = sync_period if strategy.mean_of == "gradients" else 1
     arrays = len(jax.tree.leaves(sent_trees(work, num_hosts))) / means
     messages = 2 * (num_hosts - 1)  # of a ring
     setting = Setting(

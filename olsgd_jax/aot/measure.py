@@ -1,7 +1,6 @@
 """Compiles one round for one target, and says what overlaps and what it costs."""
 
 import time
-from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import jax
@@ -17,13 +16,15 @@ from olsgd_jax.drivers.make_round import make_round
 from olsgd_jax.drivers.platforms import Platform, platform_of
 from olsgd_jax.drivers.step import overlap_jit
 from olsgd_jax.overlap.report import overlap_report
-from olsgd_jax.round.local_steps import Steps
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import exact
+from olsgd_jax.reductions.send_nothing import send_nothing
 from olsgd_jax.round.worker_round import tree_form
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.training.components import build_strategy
 from olsgd_jax.training.config import Config
-from olsgd_jax.types import ArrayTree, Batch, Mean, Params
+from olsgd_jax.types import ArrayTree, Batch, Params
 from olsgd_jax.workers.axis import WORKERS
 from olsgd_jax.workers.sharding import to_workers
 
@@ -97,19 +98,13 @@ def _without_mean(setting: Setting, mesh: Mesh, platform: Platform) -> dict[str,
             for order in ("default", "list")
         }
     setting = setting._replace(stream=False)
-    removed = platform._replace(form=_removed_form)
+    plain = platform._replace(form=tree_form)
     return {
-        order: _compile(setting, mesh, removed._replace(compiler_options=own))[1]
+        order: _compile(
+            setting, mesh, plain._replace(compiler_options=own), send_nothing()
+        )[1]
         for order, own in options.items()
     }
-
-
-def _removed_form(
-    mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
-):
-    """Sends nothing: a worker takes its own models for the mean."""
-    del mean, num_steps
-    return models, steps()
 
 
 def _strategy(setting: Setting, mesh: Mesh) -> Strategy:
@@ -119,13 +114,16 @@ def _strategy(setting: Setting, mesh: Mesh) -> Strategy:
 
 
 def _compile(
-    setting: Setting, mesh: Mesh, platform: Platform
+    setting: Setting,
+    mesh: Mesh,
+    platform: Platform,
+    reduction: Reduction = exact(),
 ) -> tuple[Compiled, dict[str, float]]:
     num_workers = mesh.shape[WORKERS]
     if setting.step:
         params, lowered = _lowered_step(setting, mesh)
     else:
-        params, lowered = _lowered_round(setting, mesh, platform)
+        params, lowered = _lowered_round(setting, mesh, platform, reduction)
     # Of the processor, not of the clock: other work beside it changes them little.
     began = time.process_time()
     compiled = lowered.compile()
@@ -142,7 +140,7 @@ def _compile(
 
 
 def _lowered_round(
-    setting: Setting, mesh: Mesh, platform: Platform
+    setting: Setting, mesh: Mesh, platform: Platform, reduction: Reduction
 ) -> tuple[Params, Lowered]:
     workload, strategy = WORKLOADS[setting.model], _strategy(setting, mesh)
     run = make_round(
@@ -153,6 +151,7 @@ def _lowered_round(
         mesh=mesh,
         stream=setting.stream,
         platform=platform,
+        reduction=reduction,
     )
     state, batches = arguments(workload, mesh, strategy, setting.sync_period)
     return state.params, cast(Wrapped, run).lower(state, batches)

@@ -10,11 +10,13 @@ from jax import lax
 from olsgd_jax.aot.workloads import OPTIMIZER
 from olsgd_jax.bench.request import Request
 from olsgd_jax.drivers.make_round import make_round
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import exact
+from olsgd_jax.reductions.send_nothing import send_nothing
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
 from olsgd_jax.training.components.strategy import named_strategy
-from olsgd_jax.types import Batch, Mean, ModelState, Params
-from olsgd_jax.workers.axis import send_nothing, worker_mean
+from olsgd_jax.types import Batch, ModelState, Params
 from olsgd_jax.workers.sharding import batch_shardings
 
 
@@ -42,7 +44,7 @@ def make_rounds(
     state = init_state(params, OPTIMIZER, strategy, mesh=mesh, model_state=model_state)
     sync_period = jax.tree.leaves(batches)[0].shape[1]
 
-    def rounds(mean: Mean) -> Callable[[], WorkerState]:
+    def rounds(reduction: Reduction) -> Callable[[], WorkerState]:
         run = make_round(
             task.loss,
             OPTIMIZER,
@@ -50,7 +52,7 @@ def make_rounds(
             sync_period=sync_period,
             mesh=mesh,
             stream=stream,
-            mean=mean,
+            reduction=reduction,
         )
 
         def run_one() -> WorkerState:
@@ -60,7 +62,7 @@ def make_rounds(
 
         return run_one
 
-    return Rounds(rounds(worker_mean), rounds(send_nothing))
+    return Rounds(rounds(exact()), rounds(send_nothing()))
 
 
 def make_batches(request: Request, sync_period: int) -> Batch:

@@ -15,19 +15,20 @@ import jax
 from jax.sharding import Mesh
 
 from olsgd_jax.drivers.host_programs import make_programs, put_mixed
+from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.participation import unless_all
 from olsgd_jax.round.round_parts import RoundParts
 from olsgd_jax.round.state import check_present
 from olsgd_jax.round.worker_round import RoundRecord
-from olsgd_jax.types import ArrayTree, Batch, Mapping, Mean, Present
+from olsgd_jax.types import ArrayTree, Batch, Mapping, Present
 from olsgd_jax.workers.axis import on_workers
 from olsgd_jax.workers.sharding import batch_shardings, place, state_shardings
 
 
 def host(
     parts: RoundParts,
-    mean: Mean,
+    reduction: Reduction,
     check: Callable[[WorkerState, Batch], None],
     mesh: Mesh | None,
     mapping: Mapping | None,
@@ -36,7 +37,7 @@ def host(
 
     Args:
       parts: of one worker's round.
-      mean: averages a tree over workers.
+      reduction: how messages become a mean.
       check: raises where state and batches do not fit.
       mesh: where the workers are.
       mapping: how their code is mapped.
@@ -57,7 +58,7 @@ def host(
         stepped, losses = steps_of_all(start, batches, present)
         return place(stepped, state_shardings(stepped, mesh)), losses
 
-    programs = make_programs(parts, mean, mesh, mapping)
+    programs = make_programs(parts, reduction, mesh, mapping)
 
     def overlap_round(
         state: WorkerState, batches: Batch, present: Present | None = None

@@ -13,14 +13,20 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from olsgd_jax.drivers.arrivals import last_needed
-from olsgd_jax.drivers.forms.buckets import Parcel, count_parcels, pack, unpack
+from olsgd_jax.drivers.forms.buckets import (
+    count_parcels,
+    pack_outgoing,
+    unpack_outgoing,
+)
+from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.round.round_parts import RoundParts
-from olsgd_jax.types import ArrayTree, Mapping, Mean, Present
+from olsgd_jax.types import ArrayTree, Mapping, Present
 from olsgd_jax.workers.axis import on_workers
 from olsgd_jax.workers.sharding import place, state_shardings
 
-MIXED = ("params", "strategy_state", "model_state", "round")
+MIXED = ("params", "strategy_state", "model_state", "round", "reduction_state")
 """What a mix changes of a state, where all workers are present."""
 
 Fields = dict[str, ArrayTree]
@@ -29,29 +35,31 @@ Fields = dict[str, ArrayTree]
 class Programs(NamedTuple):
     """One of each for every parcel, to be run in this order."""
 
-    means: list[Callable]  # state, present -> the mean of a parcel
+    # state, present -> the mean of a parcel, and what the reduction keeps of it
+    means: list[Callable]
     # state, stepped, the parcels so far, present -> what can be mixed now, by its place
     mixes: list[Callable]
 
 
 def make_programs(
-    parts: RoundParts, mean: Mean, mesh: Mesh | None, mapping: Mapping | None
+    parts: RoundParts, reduction: Reduction, mesh: Mesh | None, mapping: Mapping | None
 ) -> Callable[[WorkerState, Present | None], Programs]:
     """Gives a function that knows the programs for a state; arguments as of `host`."""
 
     def mean_of_parcel(
         start: WorkerState, present: Present | None, *, number: int, num: int
-    ) -> Parcel:
-        return mean(pack(parts.models(start, present), num, mesh)[number])
+    ) -> Outgoing:
+        packed = pack_outgoing(parts.outgoing(start, present), num, mesh)
+        return reduction.reduce(*packed[number])
 
     def mix_worker(
         start: WorkerState,
         stepped: Fields,
-        sent: list[Parcel],
+        sent: list[Outgoing],
         present: Present | None,
     ) -> list[ArrayTree]:
-        models = unpack(sent, parts.models(start, present), mesh)
-        after = parts.mix(start, start._replace(**stepped), models, present)
+        arrived = unpack_outgoing(sent, parts.outgoing(start, present), mesh)
+        after = parts.mix(start, start._replace(**stepped), arrived, present)
         return [getattr(after, name) for name in changed_by_mix(present)]
 
     mix_all = on_workers(mix_worker, mesh, mapping)
@@ -59,8 +67,9 @@ def make_programs(
     @cache
     def programs_for(structure: Hashable, types: tuple) -> Programs:
         state, present = jax.tree.unflatten(structure, types)
-        models = jax.eval_shape(on_workers(parts.models, mesh, mapping), state, present)
-        num = count_parcels(jax.eval_shape(_of_first_worker, models))
+        outgoing = on_workers(parts.outgoing, mesh, mapping)
+        message, _ = jax.eval_shape(outgoing, state, present)
+        num = count_parcels(jax.eval_shape(_of_first_worker, message))
         codes = [partial(mean_of_parcel, number=i, num=num) for i in range(num)]
         means = [jax.jit(on_workers(code, mesh, mapping)) for code in codes]
         parcels = [jax.eval_shape(mean, state, present) for mean in means]
@@ -98,7 +107,7 @@ def _mixes(
         def mix(
             start: WorkerState,
             stepped: Fields,
-            sent: list[Parcel],
+            sent: list[Outgoing],
             present: Present | None,
         ) -> dict[int, jax.Array]:
             # Nothing that is handed back needs these.

@@ -11,6 +11,8 @@ from olsgd_jax.drivers.forms.base import fragments_form
 from olsgd_jax.drivers.fused import fused
 from olsgd_jax.drivers.host import host
 from olsgd_jax.drivers.platforms import Platform, default_driver, platform_of
+from olsgd_jax.reductions.base import Reduction, check_reduction
+from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.loss_checks import check_loss
 from olsgd_jax.round.optimizer_checks import check_optimizer
@@ -23,11 +25,10 @@ from olsgd_jax.types import (
     Driver,
     Loss,
     Mapping,
-    Mean,
     ModelStatePolicy,
     Present,
 )
-from olsgd_jax.workers.axis import WORKERS, on_workers, worker_mean
+from olsgd_jax.workers.axis import WORKERS, on_workers
 from olsgd_jax.workers.mesh_checks import check_mesh
 from olsgd_jax.workers.sharding import batch_shardings, place, state_shardings
 
@@ -44,7 +45,7 @@ def make_round(
     stream: bool = False,
     driver: Driver | None = None,
     platform: Platform | None = None,
-    mean: Mean = worker_mean,
+    reduction: Reduction = exact(),
 ) -> Callable[..., tuple[WorkerState, RoundRecord]]:
     """Builds the compiled round of all workers.
 
@@ -65,8 +66,8 @@ def make_round(
         processes unless they are streamed, else "fused".
       platform: how the round is compiled; by default so that it overlaps on the
         mesh's devices, see `platform_of`.
-      mean: averages models and gradients over workers. `send_nothing` gives the same
-        round without communication, to measure what communication adds to it.
+      reduction: how models and gradients become a mean. `send_nothing()` gives the
+        same round without communication, to measure what communication adds to it.
 
     Returns:
       overlap_round(state, batches, present=None) -> (state, record). State as
@@ -96,6 +97,7 @@ def make_round(
     ([2.5, 3.25], [2.0, 2.0])
     """
     check_strategy(strategy)
+    check_reduction(reduction)
     check_optimizer(optimizer)
     check_loss(loss)
     check_mesh(mesh, WORKERS)
@@ -108,7 +110,16 @@ def make_round(
     platform = platform or platform_of(mesh)
 
     def check(state: WorkerState, batches: Batch) -> None:
-        check_state(state, batches, optimizer, strategy, sync_period, mesh)
+        check_state(
+            state,
+            batches,
+            optimizer,
+            strategy,
+            reduction,
+            model_state_policy,
+            sync_period,
+            mesh,
+        )
 
     if driver == "host":
         check_delayed("driver must be 'fused'", strategy)
@@ -119,10 +130,10 @@ def make_round(
             optimizer,
             strategy,
             model_state_policy,
-            mean,
+            reduction,
             platform.gradient,
         )
-        return host(parts, mean, check, mesh, mapping)
+        return host(parts, reduction, check, mesh, mapping)
 
     streamed = platform.streamed or fragments_form(mesh)
     worker_round = make_worker_round(
@@ -130,7 +141,7 @@ def make_round(
         optimizer,
         strategy,
         model_state_policy,
-        mean,
+        reduction,
         form=streamed if stream else platform.form,
         gradient=platform.gradient,
     )

@@ -5,12 +5,12 @@ P are the workers present in a round; whoever is in P is in it for the whole rou
     what is a worker's own       moves if the worker is in P
     what all workers share       moves on every worker if anyone is in P
 
-A worker's own are its model, optimizer state, model state, and what its strategy names
-in `own`. Shared is all else that the strategy keeps (anchor, velocity), and what it
-names in `common`: the model, where its equations know but one. So an anchor is the same
-on all workers at any time, and a worker that returns starts from the model it left with
-and is pulled to the anchor of now. Where P is empty nothing moves but the number of the
-round, which all workers count.
+A worker's own are its model, optimizer state, model state, what its reduction keeps,
+and what its strategy names in `own`. Shared is all else that the strategy keeps
+(anchor, velocity), and what it names in `common`: the model, where its equations know
+but one. So the anchor is the same on all workers at all times, and a returning worker
+resumes from its own model and is pulled toward the current anchor. Where P is empty
+nothing moves but the number of the round, which all workers count.
 
 A schedule goes by the steps of the worker's own optimizer, and in a strategy by those
 of all rounds in which anyone was present.
@@ -59,4 +59,5 @@ def keep_absent(
         model_state=moved("model_state"),
         opt_state=moved("opt_state"),
         strategy_state=strategy_state,
+        reduction_state=moved("reduction_state"),
     )

@@ -22,11 +22,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from olsgd_jax._checks import check_choice
+from olsgd_jax.reductions.exact import worker_mean
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.model_state import averaged_part, mix_model_state
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import ArrayTree, EvaluatedModel, ModelState, Params
-from olsgd_jax.workers.axis import on_workers, worker_mean
+from olsgd_jax.workers.axis import on_workers
 
 
 def model_of(

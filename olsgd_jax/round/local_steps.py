@@ -2,7 +2,7 @@
 
 for k in 0 … τ − 1:
     g ← gradient of the loss at x on batch k
-    g ← reduce_grads(g)          the worker's own g, unless the strategy says else
+    g ← the worker's own g, or a mean of all workers' (see `gradients`)
     x ← x + optimizer(g)
 """
 
@@ -16,22 +16,30 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.round.gradients import mean_once, reduce_gradients
 from olsgd_jax.round.loss_checks import check_loss, checked_loss
 from olsgd_jax.round.optimizer_checks import check_optimizer
 from olsgd_jax.round.optimizer_step import StepLoss, apply_optimizer, trained
-from olsgd_jax.round.participation import mean_of_present
 from olsgd_jax.strategies.base import Strategy, check_strategy
 from olsgd_jax.types import (
     ArrayTree,
     Batch,
     Loss,
-    Mean,
     ModelState,
     OptState,
     Params,
     Present,
+    ReductionState,
     StrategyState,
 )
+
+
+class PerMessage(NamedTuple):
+    """What a reduction keeps, for each of the messages that a worker sends."""
+
+    gradients: ReductionState = ()
+    models: ReductionState = ()
 
 
 class WorkerState(NamedTuple):
@@ -50,6 +58,7 @@ class WorkerState(NamedTuple):
     strategy_state: StrategyState
     key: Key[Array, "*workers"]  # of all this worker's randomness; never changes
     round: Int[Array, "*workers"]  # r, rounds so far
+    reduction_state: PerMessage = PerMessage()
 
 
 class Steps(NamedTuple):
@@ -73,7 +82,7 @@ def make_local_steps(
     loss: Loss,
     optimizer: optax.GradientTransformation,
     strategy: Strategy,
-    mean: Mean,
+    reduction: Reduction,
     gradient: Gradient = jax.value_and_grad,
 ) -> LocalSteps:
     """Builds the local steps of one round.
@@ -84,7 +93,7 @@ def make_local_steps(
         ask for the loss, also at other params, unless gradients are averaged: then
         for the mean loss (see `optimizer_step`).
       strategy: how workers communicate.
-      mean: averages a tree over workers.
+      reduction: how gradients are averaged, where they are.
       gradient: makes the loss's gradient (see `drivers.platforms`).
 
     Returns:
@@ -97,7 +106,7 @@ def make_local_steps(
     check_optimizer(optimizer)
     check_strategy(strategy)
     value_and_grads = gradient(checked_loss(loss), has_aux=True)
-    averages_grads = strategy.mean_of == "nothing"
+    averages_grads = strategy.mean_of == "gradients"
 
     def local_steps(
         state: WorkerState,
@@ -106,7 +115,6 @@ def make_local_steps(
         carry: Carry | None = None,
         present: Present | None = None,
     ) -> Steps:
-        mean_grads = mean_of_present(mean, present)
         round_key = jax.random.fold_in(state.key, state.round)
 
         def local_step(k: Int[Array, ""], batch: Batch, state: WorkerState):
@@ -116,11 +124,14 @@ def make_local_steps(
                 return value_and_grads(params, state.model_state, batch, key)
 
             (value, model_state), grads = evaluate(trained(state.params))
-            grads, strategy_state = strategy.reduce_grads(
-                grads, state.strategy_state, mean_grads
+            kept = state.reduction_state
+            states = state.strategy_state, kept.gradients
+            grads, (strategy_state, of_gradients) = reduce_gradients(
+                strategy, reduction, grads, states, present
             )
             if averages_grads:
-                of_step = StepLoss(grads, mean_value=partial(mean_grads, value))
+                mean_value = partial(mean_once, reduction, value, present)
+                of_step = StepLoss(grads, mean_value=mean_value)
             else:
                 of_step = StepLoss(
                     grads,
@@ -136,6 +147,7 @@ def make_local_steps(
                 model_state=model_state,
                 opt_state=opt_state,
                 strategy_state=strategy_state,
+                reduction_state=kept._replace(gradients=of_gradients),
             )
             return state, value
 

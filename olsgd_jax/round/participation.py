@@ -9,14 +9,19 @@ the only way to meet. What an absent worker has is left out, not multiplied by z
 that no NaN of it gets through. With all workers present m / p is exactly 1.
 """
 
+from typing import TypeAlias
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from olsgd_jax.types import ArrayTree, Mean, Present
+from olsgd_jax.types import ArrayTree, Message, Present, ReductionState
 from olsgd_jax.workers.axis import worker_count
+
+Outgoing: TypeAlias = tuple[Message, ReductionState]
+"""What a worker sends, and what its reduction keeps; also the mean, and that."""
 
 
 def of_present(tree: ArrayTree, present: Present) -> ArrayTree:
@@ -64,19 +69,33 @@ def over_present(sent: ArrayTree) -> tuple[ArrayTree, Float[Array, ""]]:
     return jax.tree.map(scale, mean), num_present
 
 
-def mean_of_present(mean: Mean, present: Present | None) -> Mean:
-    """Makes a mean over all workers one over those present; None: over all.
+def outgoing(
+    message: Message, state: ReductionState, present: Present | None
+) -> Outgoing:
+    """Gives what a worker hands to a reduction; present: None where all workers are.
 
-    >>> def worker(x, present):
-    ...     return mean_of_present(worker_mean, present)(x)
-    >>> from olsgd_jax import worker_mean
-    >>> here = jnp.array([True, False, True])
-    >>> jax.vmap(worker, axis_name="workers")(jnp.array([1.0, jnp.nan, 2.0]), here)
-    Array([1.5, 1.5, 1.5], dtype=float32)
+    >>> outgoing(jnp.ones(1), (jnp.zeros(1),), present=None)
+    (Array([1.], dtype=float32), (Array([0.], dtype=float32),))
     """
     if present is None:
-        return mean
-    return lambda tree: over_present(mean(of_present(tree, present)))[0]
+        return message, state
+    own, count = of_present(message, present)
+    return (own, count), tuple((x, jnp.zeros_like(count)) for x in state)
+
+
+def arrived(
+    sent: Outgoing, present: Present | None
+) -> tuple[Message, ReductionState, Float[Array, ""] | None]:
+    """Takes what a reduction made of `outgoing`: mean, state and p; None: all.
+
+    >>> arrived((jnp.ones(1), ()), present=None)
+    (Array([1.], dtype=float32), (), None)
+    """
+    mean, state = sent
+    if present is None:
+        return mean, state, None
+    mean, num_present = over_present(mean)
+    return mean, tuple(own for own, _ in state), num_present
 
 
 def unless_all(present: Present | None) -> Present | None:

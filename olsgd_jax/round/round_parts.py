@@ -8,7 +8,9 @@ import jax
 import optax
 
 from olsgd_jax._checks import check_choice
+from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.absence import keep_absent
+from olsgd_jax.round.gradients import sends_gradients
 from olsgd_jax.round.local_steps import (
     Gradient,
     LocalSteps,
@@ -16,14 +18,16 @@ from olsgd_jax.round.local_steps import (
     make_local_steps,
 )
 from olsgd_jax.round.model_state import averaged_part, mix_model_state
-from olsgd_jax.round.participation import of_present, over_present
+from olsgd_jax.round.participation import Outgoing, arrived, outgoing
 from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.types import (
-    ArrayTree,
     Loss,
-    Mean,
+    Message,
+    ModelState,
     ModelStatePolicy,
+    Params,
     Present,
+    ReductionState,
 )
 from olsgd_jax.workers.axis import worker_count
 
@@ -34,10 +38,28 @@ class RoundParts(NamedTuple):
     local_steps: LocalSteps
     # what local steps change of a state, by name
     stepped: tuple[str, ...]
-    # state, and present or nothing -> what of the state is averaged
-    models: Callable[..., ArrayTree]
-    # start, end, mean of the models, and present or nothing -> the next start
+    # state, and present or nothing -> what of the state is sent
+    outgoing: Callable[..., Outgoing]
+    # start, end, what the reduction made of `outgoing`, present -> the next start
     mix: Callable[..., WorkerState]
+
+
+def models_message(
+    strategy: Strategy,
+    params: Params,
+    model_state: ModelState,
+    policy: ModelStatePolicy,
+) -> Message:
+    """Gives what of a worker's models is averaged once a round.
+
+    >>> from olsgd_jax import local_sgd, sync_sgd
+    >>> models_message(local_sgd(), {"w": 1.0}, {}, "local")
+    ({'w': 1.0}, {})
+    >>> models_message(sync_sgd(), {"w": 1.0}, {}, "local")
+    ((), {})
+    """
+    sent = () if strategy.mean_of == "gradients" else params
+    return sent, averaged_part(model_state, policy)
 
 
 def make_round_parts(
@@ -45,22 +67,27 @@ def make_round_parts(
     optimizer: optax.GradientTransformation,
     strategy: Strategy,
     model_state_policy: ModelStatePolicy,
-    mean: Mean,
+    reduction: Reduction,
     gradient: Gradient = jax.value_and_grad,
 ) -> RoundParts:
     """Builds the parts of one worker's round; arguments as of `make_worker_round`."""
     check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
 
-    def models(state: WorkerState, present: Present | None = None) -> ArrayTree:
-        params = () if strategy.mean_of == "nothing" else state.params
-        averaged = params, averaged_part(state.model_state, model_state_policy)
-        return averaged if present is None else of_present(averaged, present)
+    def to_send(state: WorkerState, present: Present | None = None) -> Outgoing:
+        message = models_message(
+            strategy, state.params, state.model_state, model_state_policy
+        )
+        return outgoing(message, state.reduction_state.models, present)
 
     def mixed(
-        mix: Callable, start: WorkerState, end: WorkerState, mean: ArrayTree
+        mix: Callable,
+        start: WorkerState,
+        end: WorkerState,
+        mean: Message,
+        kept: ReductionState,
     ) -> WorkerState:
         mean_params, mean_model_state = mean
-        if strategy.mean_of == "nothing":
+        if strategy.mean_of == "gradients":
             mean_params = end.params
         params, strategy_state = mix(
             start.params, end.params, mean_params, end.strategy_state
@@ -72,26 +99,29 @@ def make_round_parts(
             ),
             strategy_state=strategy_state,
             round=end.round + 1,
+            reduction_state=end.reduction_state._replace(models=kept),
         )
 
     def mix(
         start: WorkerState,
         end: WorkerState,
-        sent: ArrayTree,
+        sent: Outgoing,
         present: Present | None = None,
     ) -> WorkerState:
-        if present is None:
-            return mixed(strategy.mix, start, end, sent)
-        mean, num_present = over_present(sent)
+        mean, kept, num_present = arrived(sent, present)
+        if present is None or num_present is None:
+            return mixed(strategy.mix, start, end, mean, kept)
         mix_of_present = strategy.mix
         if strategy.mix_present is not None:
             fraction = num_present / worker_count()
             mix_of_present = partial(strategy.mix_present, fraction=fraction)
-        after = mixed(mix_of_present, start, end, mean)
+        after = mixed(mix_of_present, start, end, mean, kept)
         return keep_absent(strategy, start, after, present, num_present)
 
-    local_steps = make_local_steps(loss, optimizer, strategy, mean, gradient)
+    local_steps = make_local_steps(loss, optimizer, strategy, reduction, gradient)
     stepped = ("params", "model_state", "opt_state")
     if strategy.reduce_grads is not keep_grads:
         stepped += ("strategy_state",)
-    return RoundParts(local_steps, stepped, models, mix)
+    if sends_gradients(strategy):
+        stepped += ("reduction_state",)
+    return RoundParts(local_steps, stepped, to_send, mix)

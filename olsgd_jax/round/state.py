@@ -15,15 +15,19 @@ from olsgd_jax._tree_checks import (
     check_like,
     check_params,
 )
-from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.reductions.base import Reduction, check_reduction
+from olsgd_jax.reductions.exact import exact
+from olsgd_jax.round.gradients import init_reduction
+from olsgd_jax.round.local_steps import PerMessage, WorkerState
 from olsgd_jax.round.optimizer_checks import (
     check_hyperparameters,
     check_optimizer,
     check_steps_together,
 )
 from olsgd_jax.round.optimizer_step import init_optimizer, trained
+from olsgd_jax.round.round_parts import models_message
 from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
-from olsgd_jax.types import ArrayTree, Batch, ModelState, Params
+from olsgd_jax.types import ArrayTree, Batch, ModelState, ModelStatePolicy, Params
 from olsgd_jax.workers.axis import WORKERS
 from olsgd_jax.workers.mesh import check_places, count_workers, worker_devices
 from olsgd_jax.workers.mesh_checks import check_mesh
@@ -39,6 +43,8 @@ def init_state(
     num_workers: int | None = None,
     model_state: ModelState | None = None,
     seed: int = 0,
+    reduction: Reduction = exact(),
+    model_state_policy: ModelStatePolicy = "local",
 ) -> WorkerState:
     """Starts all workers from the same model.
 
@@ -52,7 +58,9 @@ def init_state(
       num_workers: m; needed without a mesh. With one it is by default one for every
         place of it; a multiple of that gives every place several, as lanes.
       model_state: variables beside params, such as batch statistics; none by default.
-      seed: of every worker's randomness.
+      seed: seed of every worker's randomness.
+      reduction: the reduction that `make_round` will get.
+      model_state_policy: the policy that `make_round` will get.
 
     Returns:
       One tree with a leading worker axis on every array, sharded over the mesh.
@@ -69,6 +77,7 @@ def init_state(
     check_params(params)
     check_optimizer(optimizer)
     check_strategy(strategy)
+    check_reduction(reduction)
     check_mesh(mesh, WORKERS)
     check_seed("seed", seed)
     m = count_workers(mesh, num_workers)
@@ -78,8 +87,17 @@ def init_state(
         params, model_state = models
         opt_state = init_optimizer(optimizer, params)
         strategy_state = _init_strategy(strategy, params)
-        zero = jnp.zeros((), jnp.int32)
-        return WorkerState(params, model_state, opt_state, strategy_state, key, zero)
+        return WorkerState(
+            params,
+            model_state,
+            opt_state,
+            strategy_state,
+            key,
+            round=jnp.zeros((), jnp.int32),
+            reduction_state=_init_reduction(
+                reduction, strategy, model_state_policy, params, model_state
+            ),
+        )
 
     def init_all(models: tuple[Params, ModelState], keys: jax.Array) -> WorkerState:
         return jax.vmap(init_worker, axis_name=WORKERS)(to_workers(models, m), keys)
@@ -97,10 +115,12 @@ def check_state(
     batches: Batch,
     optimizer: optax.GradientTransformation,
     strategy: Strategy,
+    reduction: Reduction,
+    model_state_policy: ModelStatePolicy,
     sync_period: int,
     mesh: Mesh | None,
 ) -> None:
-    """Raises unless a round of this optimizer and strategy can run on the state."""
+    """Raises unless a round of these can run on the state."""
     if not isinstance(state, WorkerState):
         raise TypeError(f"state must be made by init_state, got {type(state).__name__}")
     check_params(state.params)
@@ -121,6 +141,13 @@ def check_state(
         expected = jax.eval_shape(jax.vmap(init, axis_name=WORKERS), state.params)
         hint = f"pass the {part} that init_state got"
         check_like(f"state.{name}", getattr(state, name), expected, hint)
+    expected = jax.eval_shape(
+        jax.vmap(partial(_init_reduction, reduction, strategy, model_state_policy)),
+        state.params,
+        state.model_state,
+    )
+    hint = "pass the reduction and model_state_policy that init_state got"
+    check_like("state.reduction_state", state.reduction_state, expected, hint)
     check_steps_together(optimizer, state.params, state.opt_state, sync_period)
 
 
@@ -139,7 +166,21 @@ def check_present(present: ArrayTree, state: WorkerState) -> None:
 
 def _init_strategy(strategy: Strategy, params: Params) -> ArrayTree:
     # What averages gradients alone has to be like them.
-    return strategy.init(trained(params) if strategy.mean_of == "nothing" else params)
+    return strategy.init(trained(params) if strategy.mean_of == "gradients" else params)
+
+
+def _init_reduction(
+    reduction: Reduction,
+    strategy: Strategy,
+    policy: ModelStatePolicy,
+    params: Params,
+    model_state: ModelState,
+) -> PerMessage:
+    of_gradients = ()
+    if strategy.mean_of == "gradients":
+        of_gradients = init_reduction(strategy, reduction, trained(params))
+    message = models_message(strategy, params, model_state, policy)
+    return PerMessage(of_gradients, models=reduction.init(message))
 
 
 def _leading_axis(state: WorkerState) -> int:

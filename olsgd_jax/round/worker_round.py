@@ -15,11 +15,13 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float
 
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.local_steps import Carry, Gradient, Steps, WorkerState
+from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.round.round_parts import make_round_parts
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import ArrayTree, Batch, Loss, Mean, ModelStatePolicy, Present
-from olsgd_jax.workers.axis import worker_mean
+from olsgd_jax.types import ArrayTree, Batch, Loss, ModelStatePolicy, Present
 
 
 class RoundRecord(NamedTuple):
@@ -39,17 +41,22 @@ WorkerRound = Callable[..., tuple[WorkerState, RoundRecord]]
 """state, batches, and present or nothing -> the next state, and the record."""
 
 
-Form = Callable[[Mean, ArrayTree, Callable[..., Steps], int], tuple[ArrayTree, Steps]]
-"""mean, models, steps and their number -> the mean, and the steps beside it."""
+Form = Callable[
+    [Reduction, Outgoing, Callable[..., Steps], int], tuple[Outgoing, Steps]
+]
+"""reduction, what to send, steps and their number -> what arrived, and the steps."""
 
 
 def tree_form(
-    mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+    reduction: Reduction,
+    outgoing: Outgoing,
+    steps: Callable[..., Steps],
+    num_steps: int,
 ):
-    """Averages the models as they are: a collective for every array."""
+    """Reduces the message as it is: a collective for every array."""
     del num_steps
     # The barrier says that nobody needs the mean before the steps have ended.
-    return lax.optimization_barrier((mean(models), steps()))
+    return lax.optimization_barrier((reduction.reduce(*outgoing), steps()))
 
 
 def make_worker_round(
@@ -57,7 +64,7 @@ def make_worker_round(
     optimizer: optax.GradientTransformation,
     strategy: Strategy,
     model_state_policy: ModelStatePolicy = "local",
-    mean: Mean = worker_mean,
+    reduction: Reduction = exact(),
     form: Form = tree_form,
     gradient: Gradient = jax.value_and_grad,
 ) -> WorkerRound:
@@ -73,8 +80,9 @@ def make_worker_round(
       strategy: how workers communicate.
       model_state_policy: "local" keeps batch statistics and the like with their
         worker; "averaged" averages them with the models (see `model_state`).
-      mean: averages a tree over workers.
-      form: of a mean that travels beside the local steps (see `drivers.forms`).
+      reduction: how messages become a mean.
+      form: how a delayed mean runs concurrently with the local steps (see
+        `drivers.forms`).
       gradient: makes the loss's gradient (see `drivers.platforms`).
 
     Returns:
@@ -96,7 +104,7 @@ def make_worker_round(
     [3.0, 5.5]
     """
     parts = make_round_parts(
-        loss, optimizer, strategy, model_state_policy, mean, gradient
+        loss, optimizer, strategy, model_state_policy, reduction, gradient
     )
 
     def worker_round(
@@ -109,12 +117,12 @@ def make_worker_round(
         match strategy.mean_of:
             case "start":
                 # The two share no data, so they can run at the same time.
-                models = parts.models(start, present)
+                outgoing = parts.outgoing(start, present)
                 num_steps = jax.tree.leaves(batches)[0].shape[0]
-                sent, steps = form(mean, models, local_steps, num_steps)
-            case "end" | "nothing":
+                sent, steps = form(reduction, outgoing, local_steps, num_steps)
+            case "end" | "gradients":
                 steps = local_steps()
-                sent = mean(parts.models(steps.end, present))
+                sent = reduction.reduce(*parts.outgoing(steps.end, present))
         with jax.named_scope("mix"):
             state = parts.mix(start, steps.end, sent, present)
         return state, RoundRecord(steps.losses)

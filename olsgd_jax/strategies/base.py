@@ -3,12 +3,13 @@
 Over a round, worker i goes from its start xᵢ to its end yᵢ in τ local steps.
 
     init           what outlives a round
-    reduce_grads   at every local step: a worker's gradient becomes the one it uses
-    mean_of        which models the round's one mean is of: start, end or nothing
+    mean_of        what is averaged: models as a round starts or ends, or gradients
+    reduce_grads   at every local step: a worker's gradient becomes the one it uses;
+                   by default their mean under "gradients", else the worker's own
     mix            the round's last line: start, end and mean become the next start
 
 A mean of the start shares no data with the local steps, so the two can overlap. A
-mean of the end has to wait for them.
+mean of the end has to wait for them. How the mean is made is a `Reduction`'s matter.
 
 A round that some workers miss averages the starts, ends or gradients of those present
 in that same round. What a worker has for itself it keeps while it is absent; what is

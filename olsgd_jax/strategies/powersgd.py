@@ -90,7 +90,7 @@ def powersgd(rank: int, seed: int = 0) -> Strategy:
 
     return Strategy(
         name="powersgd",
-        mean_of="nothing",
+        mean_of="gradients",
         init=init,
         reduce_grads=reduce_grads,
         own=("error",),

@@ -16,26 +16,18 @@ Hour", 2017, arXiv:1706.02677, for the form with an all-reduce.
 """
 
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import Grads, Mean, StrategyState
 
 
 def sync_sgd() -> Strategy:
     """Builds fully synchronous SGD.
 
     >>> from olsgd_jax import sync_sgd
-    >>> strategy = sync_sgd()
-    >>> grads, _ = strategy.reduce_grads(1.0, (), lambda own: (own + 3.0) / 2)
-    >>> grads
-    2.0
+    >>> sync_sgd().mean_of
+    'gradients'
     """
-
-    def reduce_grads(grads: Grads, state: StrategyState, mean: Mean):
-        return mean(grads), state
-
     return Strategy(
         name="sync_sgd",
-        mean_of="nothing",
+        mean_of="gradients",
         init=lambda params: (),
-        reduce_grads=reduce_grads,
         common=("params", "opt_state"),
     )

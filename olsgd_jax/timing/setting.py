@@ -51,7 +51,7 @@ class Setting:
     @property
     def means_per_round(self) -> int:
         """How many means a round has."""
-        every_step = self.stream or self.strategy.mean_of == "nothing"
+        every_step = self.stream or self.strategy.mean_of == "gradients"
         return self.sync_period if every_step else 1
 
     @property

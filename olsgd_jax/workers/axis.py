@@ -1,9 +1,9 @@
-"""The worker axis: code for one worker on all of them, and the mean in which they meet.
+"""The worker axis: code for one worker on all of them.
 
 Everything else in the library is written for one worker. `on_workers` makes that
 code run on all of them, as lanes of one device (`vmap`), one device each (`pmap`),
-or places on a mesh (`shard_map`), and `worker_mean` is how they meet. Where there are
-more workers than places, a place has several of them as lanes.
+or slots of a mesh (`shard_map`). Where there are more workers than slots, a slot has
+several of them as lanes.
 """
 
 from collections.abc import Callable, Hashable
@@ -19,63 +19,19 @@ from olsgd_jax.types import ArrayTree, Mapping
 WORKERS = "workers"
 """Name of the mesh axis along which workers differ."""
 
-_LANES = "lanes"  # along which the workers of one place differ
+_LANES = "lanes"  # along which the workers of one slot differ
 
 
-def worker_mean(
-    tree: ArrayTree,
-    axis_name: Hashable = WORKERS,
-    hold: Callable[[ArrayTree], ArrayTree] | None = None,
-) -> ArrayTree:
-    """Averages a tree over all workers; the library's only collective.
-
-    Args:
-      tree: this worker's arrays.
-      axis_name: the mapped axis, or axes, along which the workers lie.
-      hold: gives the sum of the arrays back, but not before something else is there
-        (see `drivers.forms`). They are then sent as they are, and divided behind it.
-
-    Returns:
-      The mean, the same on every worker.
+def worker_axes(axis_name: Hashable = WORKERS) -> Hashable:
+    """Names the mapped axis, or axes, along which all workers lie.
 
     >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import worker_mean
-    >>> jax.vmap(worker_mean, axis_name="workers")(jnp.array([1.0, 2.0, 6.0]))
-    Array([3., 3., 3.], dtype=float32)
+    >>> jax.vmap(lambda x: x * (worker_axes() == WORKERS), axis_name="workers")(
+    ...     jnp.ones(2)
+    ... )
+    Array([1., 1.], dtype=float32)
     """
-
-    if axis_name == WORKERS and _is_mapped(_LANES):
-        axis_name = (WORKERS, _LANES)
-    size = lax.axis_size(axis_name)
-
-    def divide(tree: ArrayTree) -> ArrayTree:
-        return jax.tree.map(lambda x: x / size, tree)
-
-    # Divided first: a division after the sum would be fused with the mean's use, and on
-    # CPUs its last bits would depend on what that is. Where the mean has to wait, the
-    # quotients would need memory of their own for as long as they travel.
-    mean = lax.psum(divide(tree) if hold is None else tree, axis_name)
-    if hold is not None:
-        mean = divide(hold(mean))
-    # A checked shard_map types a mean as one value for all workers. As one of two
-    # values to choose from it becomes each worker's own copy again, as the branches
-    # of a cond and the carry of a scan want it. The compiler drops the choice.
-    return jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, tree)
-
-
-def send_nothing(
-    tree: ArrayTree, hold: Callable[[ArrayTree], ArrayTree] | None = None
-) -> ArrayTree:
-    """Stands in for `worker_mean` where a round is timed without communication.
-
-    Gives every worker its own arrays back, instead of their mean.
-
-    >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import send_nothing
-    >>> jax.vmap(send_nothing, axis_name="workers")(jnp.array([1.0, 2.0, 6.0]))
-    Array([1., 2., 6.], dtype=float32)
-    """
-    return tree if hold is None else hold(tree)
+    return (WORKERS, _LANES) if shares_slot(axis_name) else axis_name
 
 
 def worker_count() -> int:
@@ -85,7 +41,7 @@ def worker_count() -> int:
     >>> jax.vmap(lambda x: x / worker_count(), axis_name="workers")(jnp.ones(4))
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
-    return lax.axis_size((WORKERS, _LANES) if _is_mapped(_LANES) else WORKERS)
+    return lax.axis_size(worker_axes())
 
 
 def common_value(x: jax.Array, axis_name: Hashable = WORKERS) -> jax.Array:

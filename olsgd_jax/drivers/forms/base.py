@@ -23,17 +23,22 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
 from olsgd_jax._vectors import cut, from_vectors, join, send_piece, to_vectors
+from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.local_steps import Step, Steps, WorkerState
+from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.round.worker_round import Form
-from olsgd_jax.types import ArrayTree, Mean
+from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.mesh import FSDP
 from olsgd_jax.workers.sharding import on_parts, part_specs
 
 
 def held_form(
-    mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+    reduction: Reduction,
+    outgoing: Outgoing,
+    steps: Callable[..., Steps],
+    num_steps: int,
 ):
-    """Averages the models as they are: a collective for every array, and no copy."""
+    """Reduces the message as it is: a collective for every array, and no copy."""
     del num_steps
     done = steps()
 
@@ -42,21 +47,36 @@ def held_form(
         total, done = lax.optimization_barrier((total, done))
         return total
 
-    held = mean(models, hold=until_done)
-    return held, done
+    sent = reduction.reduce(*outgoing, hold=until_done)
+    return sent, done
+
+
+def each(fn: Callable[[ArrayTree], ArrayTree], outgoing: Outgoing) -> Outgoing:
+    """Does the same to a message and to every tree that its reduction keeps.
+
+    >>> each(lambda x: x + 1, (1, (2, 3)))
+    (2, (3, 4))
+    """
+    message, state = outgoing
+    return fn(message), tuple(map(fn, state))
 
 
 def flat_form(mesh: Mesh | None = None) -> Form:
-    """Averages the models as one vector."""
+    """Reduces the message as one vector."""
 
     def form(
-        mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+        reduction: Reduction,
+        outgoing: Outgoing,
+        steps: Callable[..., Steps],
+        num_steps: int,
     ):
         del num_steps
-        sent, done = mean(flatten(models, mesh)), steps()
+        message, _ = outgoing
+        vectors = each(lambda x: flatten(x, mesh), outgoing)
+        sent, done = reduction.reduce(*vectors), steps()
         # Without it the compiler may cut the mean up before the steps, and wait for it.
         sent, done = lax.optimization_barrier((sent, done))
-        return unflatten(sent, models, mesh), done
+        return each(lambda x: unflatten(x, message, mesh), sent), done
 
     return form
 
@@ -77,21 +97,27 @@ def unflatten(
 
 
 def fragments_form(mesh: Mesh | None = None) -> Form:
-    """Averages one of τ pieces of the models beside every local step."""
+    """Reduces one of τ fragments of the message with every local step."""
 
     def form(
-        mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+        reduction: Reduction,
+        outgoing: Outgoing,
+        steps: Callable[..., Steps],
+        num_steps: int,
     ):
-        specs, spec = part_specs(models, mesh), PartitionSpec(None, FSDP)
+        message, _ = outgoing
+        specs, spec = part_specs(message, mesh), PartitionSpec(None, FSDP)
         to_pieces = on_parts(lambda x: cut(x, num_steps), mesh, (specs,), spec)
         from_pieces = on_parts(join, mesh, (spec, specs), specs)
 
         def carry(
             pieces: ArrayTree, k: Int[Array, ""], step: Step, state: WorkerState
         ) -> tuple:
-            return send_piece(pieces, k, beside=step(state), send=mean)
+            return send_piece(
+                pieces, k, beside=step(state), send=lambda x: reduction.reduce(*x)
+            )
 
-        done = steps(to_pieces(models), carry=carry)
-        return from_pieces(done.sent, models), done
+        done = steps(each(to_pieces, outgoing), carry=carry)
+        return each(lambda x: from_pieces(x, message), done.sent), done
 
     return form

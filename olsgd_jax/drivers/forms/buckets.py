@@ -11,9 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
+from olsgd_jax.drivers.forms.base import each
+from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.local_steps import Steps
+from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.round.worker_round import Form
-from olsgd_jax.types import ArrayTree, Mean
+from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.mesh import FSDP
 from olsgd_jax.workers.sharding import on_parts, part_specs
 
@@ -28,15 +31,41 @@ def parcels_form(mesh: Mesh | None = None) -> Form:
     """Averages the models parcel by parcel, as the host driver does, in one program."""
 
     def form(
-        mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+        reduction: Reduction,
+        outgoing: Outgoing,
+        steps: Callable[..., Steps],
+        num_steps: int,
     ):
         del num_steps
-        num = count_parcels(models)
-        sent = mean(pack(models, num, mesh))
+        message, _ = outgoing
+        packed = pack_outgoing(outgoing, count_parcels(message), mesh)
+        sent = [reduction.reduce(*x) for x in packed]
         sent, done = jax.lax.optimization_barrier((sent, steps()))
-        return unpack(sent, models, mesh), done
+        return unpack_outgoing(sent, outgoing, mesh), done
 
     return form
+
+
+def pack_outgoing(
+    outgoing: Outgoing, num: int, mesh: Mesh | None
+) -> list[tuple[Parcel, tuple[Parcel, ...]]]:
+    """Packs a message and what its reduction keeps, parcel by parcel."""
+    message, state = each(lambda x: pack(x, num, mesh), outgoing)
+    return [(message[i], tuple(x[i] for x in state)) for i in range(num)]
+
+
+def unpack_outgoing(
+    parcels: list[tuple[Parcel, tuple[Parcel, ...]]],
+    like: Outgoing,
+    mesh: Mesh | None,
+) -> Outgoing:
+    """Undoes `pack_outgoing`; `like` has the shapes."""
+    message, state = like
+    kept = zip(*(own for _, own in parcels), strict=True) if state else ()
+    return (
+        unpack([x for x, _ in parcels], message, mesh),
+        tuple(unpack([*x], message, mesh) for x in kept),
+    )
 
 
 def count_parcels(models: ArrayTree) -> int:

@@ -19,10 +19,12 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
 from olsgd_jax.drivers.forms.tiles import cut_tiles, join_tiles
+from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.local_steps import Step, Steps, WorkerState
+from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.round.worker_round import Form
-from olsgd_jax.types import ArrayTree, Mean
-from olsgd_jax.workers.axis import WORKERS, worker_count, worker_mean
+from olsgd_jax.types import ArrayTree
+from olsgd_jax.workers.axis import WORKERS, worker_count
 from olsgd_jax.workers.mesh import FSDP
 from olsgd_jax.workers.sharding import on_parts, part_specs
 
@@ -31,39 +33,35 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
     """Averages one of ⌊τ / 2⌋ pieces of the models beside every two local steps.
 
     Args:
-      otherwise: the form where τ is 1, where places have several workers, or where
-        the mean is not `worker_mean`, which alone can be made of exchanges.
+      otherwise: the form where τ is 1, where slots have several workers, or where the
+        reduction is not made of exchanges.
       mesh: where the workers are.
     """
 
     def form(
-        mean: Mean, models: ArrayTree, steps: Callable[..., Steps], num_steps: int
+        reduction: Reduction,
+        outgoing: Outgoing,
+        steps: Callable[..., Steps],
+        num_steps: int,
     ):
         places = lax.axis_size(WORKERS)
-        is_exact = mean is worker_mean
-        if not is_exact or num_steps < 2 or places < worker_count():
-            return otherwise(mean, models, steps, num_steps)
+        exchange = reduction.exchange
+        if exchange is None or num_steps < 2 or places < worker_count():
+            return otherwise(reduction, outgoing, steps, num_steps)
+        models, state = outgoing
         num_parts = num_steps // 2 * places
         specs, spec = part_specs(models, mesh), PartitionSpec(None, FSDP)
         to_parts = on_parts(lambda x: cut_tiles(x, num_parts), mesh, (specs,), spec)
         from_parts = on_parts(join_tiles, mesh, (spec, specs), specs)
         parts = to_parts(models)
         pieces = jax.tree.map(lambda x: x.reshape(-1, places, *x.shape[1:]), parts)
-        exchange = on_parts(to_all_workers, mesh, (spec,), spec)
+        exchange = on_parts(exchange, mesh, (spec,), spec)
         is_even = num_steps % 2 == 0
         done = steps(pieces, carry=partial(exchange_piece, exchange, is_even))
         averaged = jax.tree.map(lambda x, y: x.reshape(y.shape), done.sent, parts)
-        return from_parts(averaged, models), done
+        return (from_parts(averaged, models), state), done
 
     return form
-
-
-def to_all_workers(piece: ArrayTree, axis_name: str = WORKERS) -> ArrayTree:
-    """Hands part j of a piece to worker j; the i-th that it gets is worker i's."""
-    return jax.tree.map(
-        lambda x: lax.all_to_all(x, axis_name, split_axis=0, concat_axis=0, tiled=True),
-        piece,
-    )
 
 
 def exchange_piece(
@@ -92,7 +90,7 @@ def exchange_piece(
     sending = jax.tree.map(lambda x: x[place], pieces)
 
     def arrived(old: jax.Array, x: jax.Array) -> jax.Array:
-        # Divided first, as in `worker_mean`.
+        # Divided first, as in `exact`.
         part = jnp.sum(x / x.shape[0], axis=0, keepdims=True)
         x = jnp.where(k % 2 == 0, jnp.broadcast_to(part, x.shape), x)
         return x if is_even else jnp.where(k < 2 * num_pieces, x, old)

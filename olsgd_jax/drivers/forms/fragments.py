@@ -23,9 +23,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Int
 
 from olsgd_jax._vectors import ROWS, from_vectors, piece_shape, to_vectors
-from olsgd_jax.drivers.forms.exchange import to_all_workers
+from olsgd_jax.reductions.base import Exchange, Reduction
+from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.types import ArrayTree, Params
-from olsgd_jax.workers.axis import platform_here, shares_slot, worker_mean
+from olsgd_jax.workers.axis import platform_here, shares_slot
 
 
 def cut_fragments(params: Params, sync_period: int) -> dict[str, jax.Array]:
@@ -58,40 +59,46 @@ def join_fragments(fragments: dict[str, jax.Array], like: Params) -> Params:
 
 
 def carry_fragment(
-    fragments: dict[str, jax.Array],
+    reduction: Reduction,
+    outgoing: Outgoing,
     k: Int[Array, ""],
     updates: ArrayTree,
     axis_name: Hashable,
-) -> tuple[dict[str, jax.Array], ArrayTree]:
+) -> tuple[Outgoing, ArrayTree]:
     """Sends what step k carries, and puts what arrives in its place.
 
     Args:
-      fragments: as `cut_fragments` makes them; after step τ − 1 they hold the mean.
+      reduction: how fragments become their mean.
+      outgoing: fragments, as `cut_fragments` makes them, and what the reduction keeps
+        of them; after step τ − 1 the fragments hold the mean.
       k: the step's number in its round.
       updates: the step's result. Nobody uses what was sent before it is there, so the
         compiler is free to wait for it last.
       axis_name: the mapped axis along which the workers lie.
 
     Returns:
-      The fragments, and the updates.
+      The fragments and what the reduction keeps, and the updates.
     """
-    sync_period = jax.tree.leaves(fragments)[0].shape[0]
+    sync_period = jax.tree.leaves(outgoing)[0].shape[0]
     can_exchange = sync_period > 1 and not shares_slot(axis_name)
-    if can_exchange and platform_here() == "tpu" and isinstance(axis_name, str):
-        return _exchange(fragments, k, updates, axis_name)
+    exchange = reduction.exchange if can_exchange else None
+    is_tpu = platform_here() == "tpu"
+    if exchange is not None and is_tpu and isinstance(axis_name, str):
+        fragments, state = outgoing
+        fragments, updates = _exchange(exchange, fragments, k, updates, axis_name)
+        return (fragments, state), updates
 
-    def send(
-        fragments: dict[str, jax.Array], updates: ArrayTree
-    ) -> tuple[dict[str, jax.Array], ArrayTree]:
-        sent = worker_mean(jax.tree.map(lambda x: _at(x, k), fragments), axis_name)
+    def send(outgoing: Outgoing, updates: ArrayTree) -> tuple[Outgoing, ArrayTree]:
+        message, state = jax.tree.map(lambda x: _at(x, k), outgoing)
+        sent = reduction.reduce(message, state, axis_name)
         sent, updates = lax.optimization_barrier((sent, updates))
-        return jax.tree.map(lambda x, new: _put(x, new, k), fragments, sent), updates
+        return jax.tree.map(lambda x, new: _put(x, new, k), outgoing, sent), updates
 
     if platform_here() == "cpu":
         # One CPU program overlaps nothing: a sum that starts early only takes a thread
         # from the step. A loop, unlike a barrier, makes it wait for the updates.
-        return run_if(k >= 0, send, fragments, updates)
-    return send(fragments, updates)
+        return run_if(k >= 0, send, outgoing, updates)
+    return send(outgoing, updates)
 
 
 def run_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple:
@@ -109,6 +116,7 @@ def run_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple:
 
 
 def _exchange(
+    exchange: Exchange,
     fragments: dict[str, jax.Array],
     k: Int[Array, ""],
     updates: ArrayTree,
@@ -129,7 +137,7 @@ def _exchange(
         return jnp.where(adds_up, rows.reshape(copies.shape), copies)
 
     def arrived(x: jax.Array, received: jax.Array) -> jax.Array:
-        # Divided first, as in `worker_mean`.
+        # Divided first, as in `exact`.
         total = jnp.sum(received / m, axis=0)
         whole = received.reshape(-1, received.shape[-1])
         total = jnp.pad(total, ((0, whole.shape[0] - total.shape[0]), (0, 0)))
@@ -139,7 +147,7 @@ def _exchange(
             new = jnp.where(k < 2 * num_pairs, new, _at(pairs, pair))
         return _put(pairs, new, pair).reshape(x.shape)
 
-    sent = to_all_workers(jax.tree.map(parts, fragments), axis_name)
+    sent = exchange(jax.tree.map(parts, fragments), axis_name)
     sent, updates = lax.optimization_barrier((sent, updates))
     return jax.tree.map(arrived, fragments, sent), updates
 

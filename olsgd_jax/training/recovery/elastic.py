@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from olsgd_jax.reductions.exact import worker_mean
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.model_state import averaged_part, mix_model_state
 from olsgd_jax.strategies.base import Strategy
@@ -36,7 +37,7 @@ from olsgd_jax.training.config import Config
 from olsgd_jax.training.recovery.regroup import regrouped
 from olsgd_jax.training.recovery.restart import start_workers
 from olsgd_jax.types import ArrayTree, ModelState
-from olsgd_jax.workers.axis import on_workers, worker_mean
+from olsgd_jax.workers.axis import on_workers
 from olsgd_jax.workers.sharding import place, state_shardings
 
 

@@ -1,0 +1,91 @@
+"""The exact mean, by one sum over all workers or by two exchanges."""
+
+from collections.abc import Callable, Hashable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.types import ArrayTree, Message, ReductionState
+from olsgd_jax.workers.axis import WORKERS, worker_axes
+
+
+def exact() -> Reduction:
+    """Builds the exact mean, which keeps nothing from one message to the next.
+
+    >>> from olsgd_jax import exact
+    >>> exact().name
+    'exact'
+    """
+    return Reduction(
+        name="exact",
+        init=lambda message: (),
+        reduce=_reduce,
+        payload=num_bytes,
+        exchange=_exchange,
+    )
+
+
+def worker_mean(
+    tree: ArrayTree,
+    axis_name: Hashable = WORKERS,
+    hold: Callable[[ArrayTree], ArrayTree] | None = None,
+) -> ArrayTree:
+    """Averages a tree over all workers.
+
+    Args:
+      tree: this worker's arrays.
+      axis_name: the mapped axis, or axes, along which the workers lie.
+      hold: takes the sum of the arrays and gives it back, but not before something
+        else is there. They are then sent as they are, and divided behind it.
+
+    Returns:
+      The mean, the same on every worker.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import worker_mean
+    >>> jax.vmap(worker_mean, axis_name="workers")(jnp.array([1.0, 2.0, 6.0]))
+    Array([3., 3., 3.], dtype=float32)
+    """
+    axes = worker_axes(axis_name)
+    size = lax.axis_size(axes)
+
+    def divide(tree: ArrayTree) -> ArrayTree:
+        return jax.tree.map(lambda x: x / size, tree)
+
+    # Divided first: a division after the sum would be fused with the mean's use, and on
+    # CPUs its last bits would depend on what that is. Where the mean has to wait, the
+    # quotients would need memory of their own for as long as they travel.
+    mean = lax.psum(divide(tree) if hold is None else tree, axes)
+    if hold is not None:
+        mean = divide(hold(mean))
+    # A checked shard_map types a mean as one value for all workers. As one of two
+    # values to choose from it becomes each worker's own copy again, as the branches
+    # of a cond and the carry of a scan want it. The compiler drops the choice.
+    return jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, tree)
+
+
+def num_bytes(message: Message) -> int:
+    """Counts the bytes of a message as it is; shapes suffice.
+
+    >>> num_bytes({"w": jnp.zeros((2, 3)), "b": jnp.zeros(2, jnp.bfloat16)})
+    28
+    """
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(message))
+
+
+def _reduce(
+    message: Message,
+    state: ReductionState,
+    axis_name: Hashable = WORKERS,
+    hold: Callable[[ArrayTree], ArrayTree] | None = None,
+) -> tuple[Message, ReductionState]:
+    return worker_mean(message, axis_name, hold), state
+
+
+def _exchange(shards: ArrayTree, axis_name: str = WORKERS) -> ArrayTree:
+    return jax.tree.map(
+        lambda x: lax.all_to_all(x, axis_name, split_axis=0, concat_axis=0, tiled=True),
+        shards,
+    )

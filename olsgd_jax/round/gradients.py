@@ -1,0 +1,97 @@
+"""The gradient that a local step uses: a worker's own, or the mean of all workers'."""
+
+from collections.abc import Hashable
+
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.round.participation import arrived, outgoing
+from olsgd_jax.strategies.base import Strategy, keep_grads
+from olsgd_jax.types import (
+    ArrayTree,
+    Grads,
+    Message,
+    Present,
+    ReductionState,
+    StrategyState,
+)
+from olsgd_jax.workers.axis import WORKERS
+
+
+def sends_gradients(strategy: Strategy) -> bool:
+    """Whether gradients themselves are a message, which the reduction may remember.
+
+    >>> from olsgd_jax import local_sgd, powersgd, sync_sgd
+    >>> [sends_gradients(x) for x in (sync_sgd(), powersgd(2), local_sgd())]
+    [True, False, False]
+    """
+    return strategy.mean_of == "gradients" and strategy.reduce_grads is keep_grads
+
+
+def init_reduction(
+    strategy: Strategy, reduction: Reduction, message: Message
+) -> ReductionState:
+    """Gives what a reduction keeps at first of a strategy's message.
+
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import exact, sync_sgd
+    >>> init_reduction(sync_sgd(), exact(), jnp.zeros(3))
+    ()
+    """
+    state = reduction.init(message)
+    if state and strategy.mean_of == "gradients" and not sends_gradients(strategy):
+        raise ValueError(
+            f"reduction must keep no state under {strategy.name}, which compresses "
+            f"gradients by itself, got {reduction.name}; pass exact(), or use sync_sgd"
+        )
+    return state
+
+
+def reduce_gradients(
+    strategy: Strategy,
+    reduction: Reduction,
+    grads: Grads,
+    states: tuple[StrategyState, ReductionState],
+    present: Present | None = None,
+    axis_name: Hashable = WORKERS,
+) -> tuple[Grads, tuple[StrategyState, ReductionState]]:
+    """Gives what one local step hands to its optimizer.
+
+    Args:
+      strategy: says whether gradients are averaged.
+      reduction: how they are.
+      grads: a worker's own.
+      states: what the strategy keeps, and the reduction for gradients.
+      present: whether this worker is; None where all are.
+      axis_name: the mapped axis along which the workers lie.
+    """
+    strategy_state, state = states
+    if sends_gradients(strategy):
+        sent = reduction.reduce(*outgoing(grads, state, present), axis_name)
+        grads, state, _ = arrived(sent, present)
+        return grads, (strategy_state, state)
+
+    def mean(tree: ArrayTree) -> ArrayTree:
+        return mean_once(reduction, tree, present, axis_name)
+
+    grads, strategy_state = strategy.reduce_grads(grads, strategy_state, mean)
+    return grads, (strategy_state, state)
+
+
+def mean_once(
+    reduction: Reduction,
+    tree: ArrayTree,
+    present: Present | None = None,
+    axis_name: Hashable = WORKERS,
+) -> ArrayTree:
+    """Averages a tree of which the reduction keeps nothing; arguments as above.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import exact
+    >>> def worker(x, present):
+    ...     return mean_once(exact(), x, present)
+    >>> here = jnp.array([True, False, True])
+    >>> jax.vmap(worker, axis_name="workers")(jnp.array([1.0, jnp.nan, 2.0]), here)
+    Array([1.5, 1.5, 1.5], dtype=float32)
+    """
+    state = reduction.init(tree)
+    sent = reduction.reduce(*outgoing(tree, state, present), axis_name)
+    return arrived(sent, present)[0]
