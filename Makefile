@@ -14,7 +14,7 @@ NEWEST ?= $(shell for v in 3.13 3.12; do \
 # Where the compiled program itself is the matter, tests compile as users do. All others
 # compare to rounding, or with themselves, and compile in a third of the time.
 AS_USERS_DO := $(wildcard tests/test_overlap_*.py) $(patsubst %,tests/test_%.py, \
-  convolutions demo exchange forms hiding host parcels processes round timeline)
+  convolutions demo exchange forms hiding host buckets processes round timeline)
 # XLA aborts at a flag that it does not know. JAX 0.12 can no longer turn these emitters
 # off; it compiles about as fast without what they emit.
 EMITTERS := --xla_cpu_use_fusion_emitters=false

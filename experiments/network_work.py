@@ -19,10 +19,10 @@ from olsgd_jax import (
     plain_loss,
     to_workers,
 )
-from olsgd_jax._vectors import cut
 from olsgd_jax.bench.sending import gradient_messages
 from olsgd_jax.drivers.forms.base import fragments_form
-from olsgd_jax.drivers.forms.buckets import count_parcels, pack
+from olsgd_jax.drivers.forms.buckets import count_buckets, to_buckets
+from olsgd_jax.drivers.forms.fragments import cut_fragments
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.training.components.strategy import named_strategy
 from olsgd_jax.types import ArrayTree, Batch, Loss
@@ -101,11 +101,11 @@ def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
     params = _params(work)
     strategy, stream = strategy_of(work, num_workers)
     if stream:
-        pieces, num = cut(params, work.sync_period), work.sync_period
-        return [jax.tree.map(operator.itemgetter(k), pieces) for k in range(num)]
+        fragments, num = cut_fragments(params, work.sync_period), work.sync_period
+        return [jax.tree.map(operator.itemgetter(k), fragments) for k in range(num)]
     match strategy.mean_of:
         case "start":
-            return [*pack(params, count_parcels(params), None)]
+            return [x for x, _ in to_buckets((params, ()), count_buckets(params))]
         case "end":
             return [params]
     shapes = gradient_messages(strategy, params)

@@ -1,7 +1,7 @@
 """When the parts of a round begin and end, in one of several processes.
 
 The parts are the programs that the host driver runs, here with a clock. A delayed mean
-goes parcel by parcel, and so does the mix behind it; each parcel is noted by itself.
+goes bucket by bucket, and so does the mix behind it; each bucket is noted by itself.
 Synchronous SGD has a mean inside every local step: the gradient before it and the
 update after it are both noted as local steps.
 """
@@ -105,8 +105,8 @@ def make_timed_round(work: Work, mesh: Mesh) -> TimedRound:
                 pending = send(thread, end)
                 wait(pending)
             mixed, sent = {}, []
-            for mix, parcel in zip(mixes, pending, strict=True):
-                sent.append(parcel.result())
+            for mix, bucket in zip(mixes, pending, strict=True):
+                sent.append(bucket.result())
                 mixed |= timed("mix", mix, state, stepped, sent, None)
         return put_mixed(end, mixed, None)
 

@@ -10,7 +10,7 @@ Answer:  Local SGD computes, then sends: 396 ms of local steps and 359 ms of mea
 
 Two processes, each a host of its own with a shaped link between them (needs root). A
 round is the programs that the host driver runs: with Overlap Local-SGD the mean of the
-models it began with goes parcel by parcel on a second thread, beside the local steps;
+models it began with goes bucket by bucket on a second thread, beside the local steps;
 Local SGD runs one program after the other. Both processes read the machine's one clock.
 The time of a mean is from its call to its result, so a worker that comes early waits in
 it.

@@ -55,7 +55,7 @@ Device: TypeAlias = Any
 """One of `jax.devices()`."""
 
 Mapping: TypeAlias = Literal["vmap", "pmap", "shard_map"]
-"""What a worker is: a lane on one device, a pmap device, or a place on a mesh."""
+"""What a worker is: a lane on one device, a pmap device, or a slot of a mesh."""
 
 Driver: TypeAlias = Literal["fused", "host"]
 """What runs a round: one program, or programs that a thread overlaps."""

@@ -143,7 +143,7 @@ def test_two_processes_measure_one_result(tmp_path):
     assert (found["sync_period"], found["sync_period_reason"]) == (2, "as asked for")
     local, overlap = found["strategies"]
     assert (local["driver"], local["form"]) == ("fused", "tree")
-    assert (overlap["driver"], overlap["form"]) == ("host", "parcels")
+    assert (overlap["driver"], overlap["form"]) == ("host", "buckets")
     assert ["sync period 2" in text for text in written] == [True, False]
     assert ["Timing" in text for text in written] == [True, False]
     assert {x.name for x in (tmp_path / "trace").iterdir()} == {

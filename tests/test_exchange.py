@@ -23,7 +23,7 @@ from tests import helpers
 
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
 OVERLAP = overlap_local_sgd(0.6, 0.7)
-# Sizes that neither pieces nor workers divide, and two dtypes.
+# Sizes that neither fragments nor workers divide, and two dtypes.
 PARAMS = {"w": jnp.arange(7.0), "half": jnp.ones((2, 5), jnp.float32)}
 
 

@@ -19,8 +19,8 @@ from olsgd_jax import (
     plain_loss,
     sync_sgd,
 )
-from olsgd_jax._vectors import cut, join
 from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
+from olsgd_jax.drivers.forms.fragments import cut_fragments, join_fragments
 from olsgd_jax.round.worker_round import tree_form
 from tests import helpers
 
@@ -119,20 +119,22 @@ def test_fragments_send_what_the_whole_mean_sends_but_for_filling():
     assert sent(FORMS["fragments"]) == 8 * 9 + 4 * 12
 
 
-@pytest.mark.parametrize("num_pieces", [1, 2, 3, 100])
+@pytest.mark.parametrize("num_fragments", [1, 2, 3, 100])
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (2, 3, 4), (2, 1025)])
-def test_joining_undoes_cutting(shape, num_pieces):
+def test_joining_undoes_cutting(shape, num_fragments):
     tree = {"x": jax.random.normal(jax.random.key(0), shape), "y": jnp.ones(3, "f4")}
-    pieces = cut(tree, num_pieces)
-    assert {x.shape[0] for x in pieces.values()} == {num_pieces}
-    jax.tree.map(np.testing.assert_array_equal, join(pieces, like=tree), tree)
+    fragments = cut_fragments(tree, num_fragments)
+    assert {x.shape[0] for x in fragments.values()} == {num_fragments}
+    jax.tree.map(
+        np.testing.assert_array_equal, join_fragments(fragments, like=tree), tree
+    )
 
 
 @pytest.mark.parametrize(
     ("size", "shape"), [(6, (3, 1, 2)), (3072, (3, 1, 1024)), (3073, (3, 16, 128))]
 )
-def test_large_pieces_are_whole_tiles_and_small_ones_hold_no_filling(size, shape):
-    assert cut(jnp.zeros(size), 3)["float64"].shape == shape
+def test_large_fragments_are_whole_tiles_and_small_ones_hold_no_filling(size, shape):
+    assert cut_fragments(jnp.zeros(size), 3)["float64"].shape == shape
 
 
 def test_a_streamed_round_trains_as_one_that_is_not(mesh):

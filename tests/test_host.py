@@ -56,11 +56,11 @@ def states_of(driver, strategy, m, rounds):
         yield state, record
 
 
-@pytest.mark.parametrize(("m", "num_parcels"), [(1, 5), (3, 1), (3, 5), (16, 1)])
+@pytest.mark.parametrize(("m", "num_buckets"), [(1, 5), (3, 1), (3, 5), (16, 1)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_it_gives_the_bits_of_the_fused_driver(strategy, m, num_parcels, monkeypatch):
-    # Of 9 numbers: five parcels cut the arrays where they do not end.
-    monkeypatch.setattr(buckets, "LEAST_BYTES", 9 * 8 // num_parcels)
+def test_it_gives_the_bits_of_the_fused_driver(strategy, m, num_buckets, monkeypatch):
+    # Of 9 numbers: five buckets cut the arrays where they do not end.
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 9 * 8 // num_buckets)
     pairs = zip(
         states_of("host", strategy, m, 4),
         states_of("fused", strategy, m, 4),
@@ -82,6 +82,10 @@ def test_hundreds_of_rounds_on_many_devices_neither_hang_nor_leave_a_thread():
     assert threading.active_count() == before
 
 
+def averaging(mean):
+    return exact()._replace(reduce=lambda message, state: (mean(message), state))
+
+
 def test_an_error_in_the_thread_reaches_the_caller():
     mesh, strategy = worker_mesh(4), STRATEGIES[0]
 
@@ -92,7 +96,7 @@ def test_an_error_in_the_thread_reaches_the_caller():
         return jax.pure_callback(fail, tree, tree)
 
     parts = make_round_parts(loss, OPTIMIZER, strategy, "local", exact())
-    run = host(parts, failing_mean, lambda state, batches: None, mesh, None)
+    run = host(parts, averaging(failing_mean), lambda state, batches: None, mesh, None)
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
     with pytest.raises(jax.errors.JaxRuntimeError, match="the network is gone"):
         run(state, batches(4, 0))
@@ -113,8 +117,8 @@ def test_an_error_in_the_local_steps_reaches_the_caller_and_leaves_no_thread():
     assert not any(t.name.startswith("olsgd_jax") for t in threading.enumerate())
 
 
-def test_after_an_error_no_more_parcels_are_sent(monkeypatch):
-    monkeypatch.setattr(buckets, "LEAST_BYTES", 8)  # nine parcels of one number
+def test_after_an_error_no_more_buckets_are_sent(monkeypatch):
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 8)  # nine buckets of one number
     mesh, strategy = worker_mesh(1), STRATEGIES[0]
     sent = []
 
@@ -131,7 +135,7 @@ def test_after_an_error_no_more_parcels_are_sent(monkeypatch):
 
     parts = make_round_parts(loss, OPTIMIZER, strategy, "local", exact())
     parts = parts._replace(local_steps=failing_steps)
-    run = host(parts, slow_mean, lambda state, batches: None, mesh, None)
+    run = host(parts, averaging(slow_mean), lambda state, batches: None, mesh, None)
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
     with pytest.raises(RuntimeError, match="no such layer"):
         run(state, batches(1, 0))
@@ -177,8 +181,8 @@ def test_what_no_program_changes_is_not_copied():
     assert after.key is state.key
 
 
-def test_a_parcel_is_mixed_before_the_next_has_come(monkeypatch):
-    # The mean of the second parcel waits until the first is mixed, or for good.
+def test_a_bucket_is_mixed_before_the_next_has_come(monkeypatch):
+    # The mean of the second bucket waits until the first is mixed, or for good.
     monkeypatch.setattr(buckets, "LEAST_BYTES", 3 * 8)
     mesh, strategy = worker_mesh(1), STRATEGIES[1]
     is_mixed, sent = threading.Event(), []
@@ -198,8 +202,9 @@ def test_a_parcel_is_mixed_before_the_next_has_come(monkeypatch):
         jax.debug.callback(is_mixed.set)
         return parts.mix(*args)
 
+    reduction = averaging(slow_mean)
     run = host(
-        parts._replace(mix=mix), slow_mean, lambda state, batches: None, mesh, None
+        parts._replace(mix=mix), reduction, lambda state, batches: None, mesh, None
     )
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
     run(state, batches(1, 0))

@@ -20,7 +20,7 @@ BYTES, ONE, CPU = 900_000 / 12.5e6 * 1514 / 1448, 0.01, 0.4
         ("powersgd:2", 1, 1 + BYTES + 2 * ONE),
         ("local_sgd", 8, 1 + BYTES + 2 * ONE),
         ("overlap_local_sgd", 8, 1 + CPU),
-        # Eight pieces, none of which overlaps: CPUs overlap nothing in one program.
+        # Eight fragments, none of which overlaps: CPUs overlap nothing in one program.
         ("overlap_local_sgd:stream", 8, 1 + BYTES + 8 * ONE),
     ],
 )

@@ -189,7 +189,7 @@ def test_a_round_that_workers_may_miss_overlaps_as_well(name):
 
 
 @pytest.mark.parametrize("name", [H100, V6E])
-def test_a_streamed_round_sends_a_piece_with_every_step(name):
+def test_a_streamed_round_sends_a_fragment_with_every_step(name):
     compiled = library_round(name, OVERLAP, stream=True)
     assert_overlapped(compiled)
     (mean,) = overlap_report(compiled).collectives
@@ -217,7 +217,7 @@ def test_so_does_a_worker_of_four_tpus_in_two_exchanges(name, share):
     report = overlap_report(compiled, worker_devices=4)
     (mean,) = [x for x in report.collectives if not x.inside]
     assert "all-to-all" in mean.kind
-    # Filled up to whole tiles: both pieces have a part for each of two workers.
+    # Filled up to whole tiles: both fragments have a part for each of two workers.
     least = 2 * PARAMETER_BYTES // (4 if share == "fsdp" else 1)
     assert least <= mean.bytes < least + 2 * 4 * 4096
     assert any(x.inside for x in report.collectives)

@@ -169,7 +169,7 @@ def test_a_collective_in_a_loop_counts_once_a_pass():
 
 
 def held(name, collective, last):
-    """A computation that is fused around a piece of a collective and a step."""
+    """A computation that is fused around a fragment of a collective and a step."""
     return f"""
 %{name} (p: f32[100], s: (s32[])) -> f32[100] {{
   %p = f32[100]{{0}} parameter(0)

@@ -332,7 +332,7 @@ def test_the_mean_of_those_present_and_the_local_steps_do_not_wait(name, form):
 @pytest.mark.parametrize("form", ["tree", "flat", "fragments"])
 def test_a_worker_sends_two_numbers_beside_its_model(form):
     worker_round, args = traced_round(FORMS[form], cocod_sgd())
-    filling = 2 if form == "fragments" else 0  # to three pieces of equal size
+    filling = 2 if form == "fragments" else 0  # to three fragments of equal size
     sent = payload_bytes(worker_round, *args, num_workers=4)
     assert sent == 8 * (3 * 5 + 5 + 2 + filling)
 

@@ -30,7 +30,7 @@ from olsgd_jax import (
 )
 from olsgd_jax.drivers.forms import buckets, fragments
 from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
-from olsgd_jax.drivers.forms.buckets import parcels_form
+from olsgd_jax.drivers.forms.buckets import buckets_form
 from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.platforms import Platform
 from olsgd_jax.reductions.base import Reduction
@@ -50,7 +50,7 @@ FORMS = {
     "tree": tree_form,
     "held": held_form,
     "flat": flat_form(),
-    "parcels": parcels_form(),
+    "buckets": buckets_form(),
     "fragments": fragments_form(),
     "exchange": exchange_form(flat_form()),
 }

@@ -23,7 +23,7 @@ from olsgd_jax import (
     worker_mesh,
 )
 from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
-from olsgd_jax.drivers.forms.buckets import parcels_form
+from olsgd_jax.drivers.forms.buckets import buckets_form
 from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.platforms import Platform
 from olsgd_jax.round.worker_round import tree_form
@@ -36,7 +36,7 @@ FORMS = {
     "tree": tree_form,
     "held": held_form,
     "flat": flat_form(),
-    "parcels": parcels_form(),
+    "buckets": buckets_form(),
     "fragments": fragments_form(),
     "exchange": exchange_form(flat_form()),
 }

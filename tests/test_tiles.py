@@ -1,4 +1,4 @@
-"""Trees in pieces, with the elements in the order of a TPU's tiles."""
+"""Trees in fragments, with the elements in the order of a TPU's tiles."""
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +11,23 @@ from olsgd_jax.drivers.forms.tiles import cut_tiles, join_tiles
 SHAPES = [(), (7,), (0,), (16, 256), (3, 3, 8, 128), (256, 12, 2), (12, 2), (2, 1025)]
 
 
-@pytest.mark.parametrize("num_pieces", [1, 3, 64])
-def test_joining_undoes_cutting(num_pieces):
+@pytest.mark.parametrize("num_fragments", [1, 3, 64])
+def test_joining_undoes_cutting(num_fragments):
     keys = jax.random.split(jax.random.key(0), len(SHAPES))
     tree = {
         "double": [jax.random.normal(*x) for x in zip(keys, SHAPES, strict=True)],
         "single": [jax.random.normal(keys[0], shape, "f4") for shape in SHAPES],
     }
-    pieces = cut_tiles(tree, num_pieces)
-    assert {x.shape[0] for x in pieces.values()} == {num_pieces}
-    jax.tree.map(np.testing.assert_array_equal, join_tiles(pieces, like=tree), tree)
+    fragments = cut_tiles(tree, num_fragments)
+    assert {x.shape[0] for x in fragments.values()} == {num_fragments}
+    jax.tree.map(np.testing.assert_array_equal, join_tiles(fragments, like=tree), tree)
 
 
-def test_a_piece_is_whole_tiles_of_the_array():
+def test_a_fragment_is_whole_tiles_of_the_array():
     x = jnp.arange(16 * 256.0).reshape(16, 256)
-    pieces = cut_tiles(x, 4)["float64"]
+    fragments = cut_tiles(x, 4)["float64"]
     tiles = [x[:8, :128], x[:8, 128:], x[8:, :128], x[8:, 128:]]
-    np.testing.assert_array_equal(pieces.reshape(4, 8, 128), jnp.stack(tiles))
+    np.testing.assert_array_equal(fragments.reshape(4, 8, 128), jnp.stack(tiles))
 
 
 def test_the_axis_that_fills_tiles_is_the_last_in_memory():

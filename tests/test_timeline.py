@@ -42,7 +42,7 @@ MEASURED = {
         ),
         "overlap_local_sgd": spans_of(
             (0, 0, "local steps", 0.0, 1.0),
-            (0, 0, "mean", 0.0, 0.25),  # of two parcels
+            (0, 0, "mean", 0.0, 0.25),  # of two buckets
             (0, 0, "mean", 0.25, 0.5),
             (0, 0, "mix", 1.0, 1.25),
             (0, 0, "mix", 1.25, 1.5),
@@ -141,6 +141,6 @@ def test_rounds_on_two_hosts_are_measured(tmp_path, monkeypatch):
         assert mean["local_sgd"][-1][1] <= mix["local_sgd"][0][0]
         overlap = "overlap_local_sgd"
         assert mean[overlap][0][0] < steps[overlap][0][1]
-        parcels = zip(mean[overlap], mix[overlap], strict=True)
-        for (_, arrived), (mixed, _) in parcels:
+        buckets = zip(mean[overlap], mix[overlap], strict=True)
+        for (_, arrived), (mixed, _) in buckets:
             assert max(arrived, steps[overlap][0][1]) <= mixed

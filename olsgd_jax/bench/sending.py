@@ -118,13 +118,13 @@ def means_alone(messages: tuple[ArrayTree, ...], mesh: Mesh) -> Callable[[], Non
     return send
 
 
-def _no_steps(pieces: ArrayTree = (), carry: Carry | None = None) -> Steps:
-    """Takes the place of local steps: carries one piece and computes nothing."""
+def _no_steps(fragments: ArrayTree = (), carry: Carry | None = None) -> Steps:
+    """Takes the place of local steps: carries one fragment and computes nothing."""
     zero = jnp.zeros((), jnp.int32)
     state = WorkerState((), (), (), (), jax.random.key(0), zero)
     if carry is not None:
-        carry(pieces, zero, lambda state: (state, jnp.zeros(())), state)
-    return Steps(state, jnp.zeros(0), pieces)
+        carry(fragments, zero, lambda state: (state, jnp.zeros(())), state)
+    return Steps(state, jnp.zeros(0), fragments)
 
 
 def _name(form: Form) -> str:

@@ -1,4 +1,4 @@
-"""Different pieces of work take turns on the clock.
+"""Different fragments of work take turns on the clock.
 
 What else the machine does then slows all of them alike. Their order changes with every
 repetition, and is the same in all processes. Each begins when all processes are there,
@@ -19,7 +19,7 @@ NUM_WARM = 2
 """Repetitions that compile and settle, and do not count."""
 
 Samples = Float[np.ndarray, " repetitions"]
-"""Seconds of one piece of work."""
+"""Seconds of one fragment of work."""
 
 
 class Quartiles(NamedTuple):
@@ -45,7 +45,7 @@ def take_turns(
     meet: Callable[[], None],
     advance: Callable[[], None],
 ) -> dict[str, Samples]:
-    """Times pieces of work.
+    """Times fragments of work.
 
     Args:
       works: by name; each returns when it is done.

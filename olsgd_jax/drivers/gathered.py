@@ -12,7 +12,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from olsgd_jax.round.local_steps import Gradient
 from olsgd_jax.types import ArrayTree
-from olsgd_jax.workers.sharding import part_specs
+from olsgd_jax.workers.sharding import shard_specs
 
 
 def gathered_gradient(mesh: Mesh) -> Gradient:
@@ -28,7 +28,7 @@ def gathered_gradient(mesh: Mesh) -> Gradient:
     def gradient(loss: Callable, has_aux: bool = False) -> Callable:
         def at_whole(params: ArrayTree, *args):
             # Whoever hands them over keeps them in parts.
-            parts = lax.with_sharding_constraint(params, part_specs(params, mesh))
+            parts = lax.with_sharding_constraint(params, shard_specs(params, mesh))
             return loss(lax.with_sharding_constraint(parts, PartitionSpec()), *args)
 
         return jax.value_and_grad(at_whole, has_aux=has_aux)

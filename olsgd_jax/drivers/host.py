@@ -1,6 +1,6 @@
 """The host driver: for CPUs, where nothing overlaps inside of one program.
 
-A second thread averages the models, parcel by parcel, while the first runs the local
+A second thread averages the models, bucket by bucket, while the first runs the local
 steps, as the paper does it. Then the first mixes what has arrived while the rest is on
 its way. Every process takes part in one mean at a time, so all of them meet in the same
 order, and the thread ends with its round.
@@ -72,11 +72,11 @@ def host(
             try:
                 stepped, losses = _wait_for(local_steps, state, batches, present)
                 mixed, sent = {}, []
-                for mix, parcel in zip(mixes, pending, strict=True):
-                    sent.append(parcel.result())
+                for mix, bucket in zip(mixes, pending, strict=True):
+                    sent.append(bucket.result())
                     mixed |= _wait_for(mix, state, stepped, sent, present)
             except BaseException:
-                # Or leaving would wait for all the parcels that are left.
+                # Or leaving would wait for all the buckets that are left.
                 thread.shutdown(wait=False, cancel_futures=True)
                 raise
         end = state._replace(**stepped)

@@ -1,4 +1,4 @@
-"""The programs that average and mix the models of a round, parcel by parcel.
+"""The programs that average and mix the models of a round, bucket by bucket.
 
 A program copies what it hands back, so a mix is asked only for what it changes.
 """
@@ -14,9 +14,9 @@ from jax.sharding import Mesh
 
 from olsgd_jax.drivers.arrivals import last_needed
 from olsgd_jax.drivers.forms.buckets import (
-    count_parcels,
-    pack_outgoing,
-    unpack_outgoing,
+    count_buckets,
+    from_buckets,
+    to_buckets,
 )
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.local_steps import WorkerState
@@ -33,11 +33,11 @@ Fields = dict[str, ArrayTree]
 
 
 class Programs(NamedTuple):
-    """One of each for every parcel, to be run in this order."""
+    """One of each for every bucket, to be run in this order."""
 
-    # state, present -> the mean of a parcel, and what the reduction keeps of it
+    # state, present -> the mean of a bucket, and what the reduction keeps of it
     means: list[Callable]
-    # state, stepped, the parcels so far, present -> what can be mixed now, by its place
+    # state, stepped, the buckets so far, present -> what can be mixed now, by its place
     mixes: list[Callable]
 
 
@@ -46,11 +46,11 @@ def make_programs(
 ) -> Callable[[WorkerState, Present | None], Programs]:
     """Gives a function that knows the programs for a state; arguments as of `host`."""
 
-    def mean_of_parcel(
+    def mean_of_bucket(
         start: WorkerState, present: Present | None, *, number: int, num: int
     ) -> Outgoing:
-        packed = pack_outgoing(parts.outgoing(start, present), num, mesh)
-        return reduction.reduce(*packed[number])
+        buckets = to_buckets(parts.outgoing(start, present), num, mesh)
+        return reduction.reduce(*buckets[number])
 
     def mix_worker(
         start: WorkerState,
@@ -58,7 +58,7 @@ def make_programs(
         sent: list[Outgoing],
         present: Present | None,
     ) -> list[ArrayTree]:
-        arrived = unpack_outgoing(sent, parts.outgoing(start, present), mesh)
+        arrived = from_buckets(sent, parts.outgoing(start, present), mesh)
         after = parts.mix(start, start._replace(**stepped), arrived, present)
         return [getattr(after, name) for name in changed_by_mix(present)]
 
@@ -69,13 +69,13 @@ def make_programs(
         state, present = jax.tree.unflatten(structure, types)
         outgoing = on_workers(parts.outgoing, mesh, mapping)
         message, _ = jax.eval_shape(outgoing, state, present)
-        num = count_parcels(jax.eval_shape(_of_first_worker, message))
-        codes = [partial(mean_of_parcel, number=i, num=num) for i in range(num)]
+        num = count_buckets(jax.eval_shape(_of_first_worker, message))
+        codes = [partial(mean_of_bucket, number=i, num=num) for i in range(num)]
         means = [jax.jit(on_workers(code, mesh, mapping)) for code in codes]
-        parcels = [jax.eval_shape(mean, state, present) for mean in means]
+        buckets = [jax.eval_shape(mean, state, present) for mean in means]
         # The steps are a loop, which changes no type.
         stepped = {name: getattr(state, name) for name in parts.stepped}
-        return Programs(means, _mixes(mix_all, state, stepped, parcels, present, mesh))
+        return Programs(means, _mixes(mix_all, state, stepped, buckets, present, mesh))
 
     def programs(state: WorkerState, present: Present | None) -> Programs:
         leaves, structure = jax.tree.flatten((state, present))
@@ -88,17 +88,17 @@ def _mixes(
     mix_all: Callable,
     state: ArrayTree,
     stepped: Fields,
-    parcels: list[ArrayTree],
+    buckets: list[ArrayTree],
     present: ArrayTree,
     mesh: Mesh | None,
 ) -> list[Callable]:
-    """Makes a program for what each parcel was the last to be needed for.
+    """Makes a program for what each bucket was the last to be needed for.
 
     All it is given of arrays are their shapes.
     """
-    of_parcels = [_each(i, parcel) for i, parcel in enumerate(parcels)]
-    arrivals = [_each(0, state), _each(0, stepped), *of_parcels, _each(0, present)]
-    whole = jax.make_jaxpr(mix_all)(state, stepped, parcels, present)
+    of_buckets = [_each(i, bucket) for i, bucket in enumerate(buckets)]
+    arrivals = [_each(0, state), _each(0, stepped), *of_buckets, _each(0, present)]
+    whole = jax.make_jaxpr(mix_all)(state, stepped, buckets, present)
     needed = last_needed(whole.jaxpr, list(chain(*arrivals)))
 
     def make_mix(number: int) -> Callable:
@@ -112,7 +112,7 @@ def _mixes(
         ) -> dict[int, jax.Array]:
             # Nothing that is handed back needs these.
             later = jax.tree.map(
-                lambda x: jnp.zeros(x.shape, x.dtype), parcels[number + 1 :]
+                lambda x: jnp.zeros(x.shape, x.dtype), buckets[number + 1 :]
             )
             mixed = mix_all(start, stepped, [*sent, *later], present)
             leaves = enumerate(jax.tree.leaves(mixed))
@@ -121,7 +121,7 @@ def _mixes(
 
         return mix
 
-    return [make_mix(number) for number in range(len(parcels))]
+    return [make_mix(number) for number in range(len(buckets))]
 
 
 def put_mixed(

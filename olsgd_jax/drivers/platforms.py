@@ -22,7 +22,7 @@ from jax.sharding import Mesh
 
 from olsgd_jax.drivers.convolutions import channels_last_gradient
 from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
-from olsgd_jax.drivers.forms.buckets import parcels_form
+from olsgd_jax.drivers.forms.buckets import buckets_form
 from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.gathered import gathered_gradient
 from olsgd_jax.round.local_steps import Gradient
@@ -82,7 +82,7 @@ def platform_of(mesh: Mesh | None) -> Platform:
     device = jax.local_devices()[0] if mesh is None else mesh.devices.flat[0]
     if device.platform == "cpu":
         # A sum across processes depends on an element's place: send as `host` does.
-        form = parcels_form(mesh) if _has_network(mesh) else tree_form
+        form = buckets_form(mesh) if _has_network(mesh) else tree_form
         return Platform(form, {}, channels_last_gradient)
     if mesh is None:
         return Platform(tree_form, {})

@@ -66,14 +66,14 @@ class Steps(NamedTuple):
 
     end: WorkerState
     losses: Float[Array, " steps"]  # before every step's update; NaN if absent
-    sent: ArrayTree  # what became of the pieces that travelled beside the steps
+    sent: ArrayTree  # what became of the fragments that travelled beside the steps
 
 
 LocalSteps = Callable[..., Steps]
 Step = Callable[[WorkerState], tuple[WorkerState, Float[Array, ""]]]
 """state -> the state after one local step, and the loss before it."""
 Carry = Callable[[ArrayTree, Int[Array, ""], Step, WorkerState], tuple]
-"""pieces, k, step k, state -> the pieces after the step, and what it gives."""
+"""fragments, k, step k, state -> the fragments after the step, and what it gives."""
 Gradient = Callable[..., Callable]
 """loss, has_aux -> its value and gradient, like `jax.value_and_grad`."""
 
@@ -98,7 +98,7 @@ def make_local_steps(
 
     Returns:
       A function of a worker's state and batches (leading axis: step). It also takes
-      `pieces`, of what is sent, and `carry`, which takes them further beside every
+      `fragments`, of what is sent, and `carry`, which takes them further beside every
       step, with which it shares no data; and `present`: gradients are averaged over
       the workers that are. An absent one goes through steps that will not count.
     """
@@ -111,7 +111,7 @@ def make_local_steps(
     def local_steps(
         state: WorkerState,
         batches: Batch,
-        pieces: ArrayTree = (),
+        fragments: ArrayTree = (),
         carry: Carry | None = None,
         present: Present | None = None,
     ) -> Steps:
@@ -152,18 +152,18 @@ def make_local_steps(
             return state, value
 
         def step_and_carry(before: tuple[WorkerState, ArrayTree], inputs: tuple):
-            state, pieces = before
+            state, fragments = before
             k, batch = inputs
             step = partial(local_step, k, batch)
             if carry is None:
                 state, value = step(state)
             else:
-                pieces, (state, value) = carry(pieces, k, step, state)
-            return (state, pieces), value
+                fragments, (state, value) = carry(fragments, k, step, state)
+            return (state, fragments), value
 
         sync_period = jax.tree.leaves(batches)[0].shape[0]
         inputs = (jnp.arange(sync_period), batches)
-        (end, sent), losses = lax.scan(step_and_carry, (state, pieces), inputs)
+        (end, sent), losses = lax.scan(step_and_carry, (state, fragments), inputs)
         if present is not None:
             losses = jnp.where(present, losses, jnp.nan)
         return Steps(end, losses, sent)

@@ -29,7 +29,7 @@ from olsgd_jax.round.round_parts import models_message
 from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
 from olsgd_jax.types import ArrayTree, Batch, ModelState, ModelStatePolicy, Params
 from olsgd_jax.workers.axis import WORKERS
-from olsgd_jax.workers.mesh import check_places, count_workers, worker_devices
+from olsgd_jax.workers.mesh import check_slots, count_workers, worker_devices
 from olsgd_jax.workers.mesh_checks import check_mesh
 from olsgd_jax.workers.sharding import state_shardings, to_workers
 
@@ -56,7 +56,7 @@ def init_state(
       mesh: where the workers are, as `worker_mesh` makes it; None for lanes of one
         device.
       num_workers: m; needed without a mesh. With one it is by default one for every
-        place of it; a multiple of that gives every place several, as lanes.
+        slot of it; a multiple of that gives every slot several, as lanes.
       model_state: variables beside params, such as batch statistics; none by default.
       seed: seed of every worker's randomness.
       reduction: the reduction that `make_round` will get.
@@ -126,7 +126,7 @@ def check_state(
     check_params(state.params)
     m = _leading_axis(state)
     check_leading_axes("state", state, {"num_workers": m})
-    check_places(mesh, m)
+    check_slots(mesh, m)
     check_num_workers(strategy, m)
     check_leading_axes(
         "batches", batches, {"num_workers": m, "sync_period": sync_period}

@@ -110,9 +110,9 @@ def make_worker_round(
     def worker_round(
         start: WorkerState, batches: Batch, present: Present | None = None
     ):
-        def local_steps(pieces: ArrayTree = (), carry: Carry | None = None) -> Steps:
+        def local_steps(fragments: ArrayTree = (), carry: Carry | None = None) -> Steps:
             with jax.named_scope("local_steps"):
-                return parts.local_steps(start, batches, pieces, carry, present)
+                return parts.local_steps(start, batches, fragments, carry, present)
 
         match strategy.mean_of:
             case "start":

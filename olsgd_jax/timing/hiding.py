@@ -12,14 +12,14 @@ def smallest_hiding_period(setting: Setting) -> int | None:
 
     They do if a step of the slowest worker, in the mean over time, takes at least as
     long as the mean's share of it. A longer round has more time for the same models;
-    streamed, it has a smaller piece for every step.
+    streamed, it has a smaller fragment for every step.
 
     Args:
       setting: its own sync period does not matter.
 
     Returns:
       None where no sync period is long enough: for a mean that is not delayed, and
-      for pieces of which already the latency is longer than a step.
+      for fragments of which already the latency is longer than a step.
 
     >>> from dataclasses import replace
     >>> from olsgd_jax import local_sgd, overlap_local_sgd

@@ -32,7 +32,7 @@ class Setting:
     num_workers: int  # m
     compute: Compute
     network: Network
-    stream: bool = False  # whether a piece of the models goes with every local step
+    stream: bool = False  # whether a fragment of the models goes with every local step
 
     def __post_init__(self) -> None:
         """Checks that all of it goes together."""

@@ -116,7 +116,7 @@ def on_workers(
 
     Returns:
       A function of the same trees with a leading worker axis on every array. On a
-      mesh its length is a multiple of the places along that axis.
+      mesh its length is a multiple of the slots along that axis.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import on_workers, worker_mean
@@ -144,7 +144,7 @@ def on_workers(
             )
         return jax.pmap(fn, axis_name=axis_name, devices=list(mesh.devices.flat))
 
-    def on_place(*trees: ArrayTree) -> ArrayTree:
+    def on_slot(*trees: ArrayTree) -> ArrayTree:
         if jax.tree.leaves(trees)[0].shape[0] > 1:
             return jax.vmap(fn, axis_name=_LANES)(*trees)
         worker = jax.tree.map(lambda x: x[0], trees)
@@ -152,10 +152,10 @@ def on_workers(
 
     spec = PartitionSpec(axis_name)
     # Unchecked, so that a loss may hold scans whose carry starts as a constant. Other
-    # axes than the workers' stay automatic: a worker of several devices is one place,
+    # axes than the workers' stay automatic: a worker of several devices is one slot,
     # whose code the compiler spreads over its devices.
     return jax.shard_map(
-        on_place,
+        on_slot,
         mesh=mesh,
         in_specs=spec,
         out_specs=spec,

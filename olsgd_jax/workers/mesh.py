@@ -113,23 +113,23 @@ def worker_devices(mesh: Mesh) -> int:
 
 
 def count_workers(mesh: Mesh | None, num_workers: int | None) -> int:
-    """Gives the number of workers: that of the mesh's places, unless it is named."""
+    """Gives the number of workers: that of the mesh's slots, unless it is named."""
     if num_workers is None:
         if mesh is None:
             raise ValueError("num_workers must be given where there is no mesh")
         return mesh.shape[WORKERS]
     check_count("num_workers", num_workers)
-    check_places(mesh, num_workers)
+    check_slots(mesh, num_workers)
     return num_workers
 
 
-def check_places(mesh: Mesh | None, num_workers: int) -> None:
-    """Raises unless every place of the mesh gets as many workers as any other."""
-    places = 1 if mesh is None else mesh.shape[WORKERS]
-    if not num_workers or num_workers % places:
+def check_slots(mesh: Mesh | None, num_workers: int) -> None:
+    """Raises unless every slot of the mesh gets as many workers as any other."""
+    slots = 1 if mesh is None else mesh.shape[WORKERS]
+    if not num_workers or num_workers % slots:
         raise ValueError(
             f"num_workers must be a multiple of the mesh axis {WORKERS!r}, "
-            f"{places}, got {num_workers}; a place has one worker, or several as lanes"
+            f"{slots}, got {num_workers}; a slot has one worker, or several as lanes"
         )
 
 

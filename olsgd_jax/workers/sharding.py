@@ -132,18 +132,18 @@ def to_host(x: jax.Array) -> np.ndarray:
     return multihost_utils.process_allgather(x, tiled=True)
 
 
-def part_specs(tree: ArrayTree, mesh: Mesh | None) -> ArrayTree:
+def shard_specs(tree: ArrayTree, mesh: Mesh | None) -> ArrayTree:
     """Says how one worker's arrays, which have no worker axis, lie on its devices.
 
     >>> from olsgd_jax import worker_mesh
-    >>> part_specs(jnp.zeros(3), worker_mesh(1))
+    >>> shard_specs(jnp.zeros(3), worker_mesh(1))
     P()
     """
     num_parts = 1 if mesh is None else mesh.shape.get(FSDP, 1)
     return jax.tree.map(lambda x: PartitionSpec(*_parts(x.shape, num_parts)), tree)
 
 
-def on_parts(
+def on_shards(
     fn: Callable, mesh: Mesh | None, in_specs: ArrayTree, out_specs: ArrayTree
 ) -> Callable:
     """Makes code of one worker run on each of its devices, with the parts it has.

@@ -1,18 +1,18 @@
-"""Forms of a mean that travels beside the local steps.
+"""Forms of a mean that runs concurrently with the local steps.
 
     tree         a collective for every array, before the steps
     held         the same, of the models themselves: their sum is divided at the end
     flat         one collective of one vector, before the steps
-    parcels      a collective for every parcel of the vector (see `parcels`)
-    fragments    with every local step, one collective of a piece of the vector
-    exchange     with every two local steps, two exchanges of a piece (see `exchange`)
+    buckets      a collective for every bucket of the vector (see `buckets`)
+    fragments    with every local step, one collective of a fragment (see `fragments`)
+    exchange     with every two local steps, a fragment in two exchanges (`exchange`)
 
 All give the same mean, and a barrier holds its use back until the steps, or the step,
 have ended. A compiler that starts collectives early but runs few of them at a time
 overlaps `flat` and not `tree`; one that joins collectives by itself overlaps `held`,
 without the memory for anything but the mean; `fragments` need the memory of one vector,
 where `flat` may need that of two; devices that cannot add up while they send need
-`exchange`.
+`exchange`. A form cuts what the reduction keeps as it cuts the message.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,19 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
-from olsgd_jax._vectors import cut, from_vectors, join, send_piece, to_vectors
+from olsgd_jax._vectors import from_vectors, to_vectors
+from olsgd_jax.drivers.forms.fragments import (
+    cut_fragments,
+    join_fragments,
+    send_fragment,
+)
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.local_steps import Step, Steps, WorkerState
 from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.round.worker_round import Form
 from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.mesh import FSDP
-from olsgd_jax.workers.sharding import on_parts, part_specs
+from olsgd_jax.workers.sharding import on_shards, shard_specs
 
 
 def held_form(
@@ -82,17 +87,17 @@ def flat_form(mesh: Mesh | None = None) -> Form:
 
 
 def flatten(models: ArrayTree, mesh: Mesh | None) -> dict[str, jax.Array]:
-    """Makes one vector of a worker's arrays, on each device of the parts it has."""
-    specs = part_specs(models, mesh)
-    return on_parts(to_vectors, mesh, (specs,), PartitionSpec(FSDP))(models)
+    """Makes one vector of a worker's arrays, on each device of the shards it has."""
+    specs = shard_specs(models, mesh)
+    return on_shards(to_vectors, mesh, (specs,), PartitionSpec(FSDP))(models)
 
 
 def unflatten(
     vectors: dict[str, jax.Array], like: ArrayTree, mesh: Mesh | None
 ) -> ArrayTree:
     """Undoes `flatten`; `like` has the shapes."""
-    specs = part_specs(like, mesh)
-    undo = on_parts(from_vectors, mesh, (PartitionSpec(FSDP), specs), specs)
+    specs = shard_specs(like, mesh)
+    undo = on_shards(from_vectors, mesh, (PartitionSpec(FSDP), specs), specs)
     return undo(vectors, like)
 
 
@@ -106,18 +111,16 @@ def fragments_form(mesh: Mesh | None = None) -> Form:
         num_steps: int,
     ):
         message, _ = outgoing
-        specs, spec = part_specs(message, mesh), PartitionSpec(None, FSDP)
-        to_pieces = on_parts(lambda x: cut(x, num_steps), mesh, (specs,), spec)
-        from_pieces = on_parts(join, mesh, (spec, specs), specs)
+        specs, spec = shard_specs(message, mesh), PartitionSpec(None, FSDP)
+        cut = on_shards(lambda x: cut_fragments(x, num_steps), mesh, (specs,), spec)
+        join = on_shards(join_fragments, mesh, (spec, specs), specs)
 
         def carry(
-            pieces: ArrayTree, k: Int[Array, ""], step: Step, state: WorkerState
+            fragments: ArrayTree, k: Int[Array, ""], step: Step, state: WorkerState
         ) -> tuple:
-            return send_piece(
-                pieces, k, beside=step(state), send=lambda x: reduction.reduce(*x)
-            )
+            return send_fragment(reduction, fragments, k, until=step(state))
 
-        done = steps(each(to_pieces, outgoing), carry=carry)
-        return each(lambda x: from_pieces(x, message), done.sent), done
+        done = steps(each(cut, outgoing), carry=carry)
+        return each(lambda x: join(x, message), done.sent), done
 
     return form

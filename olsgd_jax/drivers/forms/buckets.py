@@ -1,6 +1,6 @@
-"""Models in parcels, so that one can be mixed while the next is on its way.
+"""Models in buckets, so that one can be mixed while the next is on its way.
 
-A tree becomes one vector per dtype, as in `pieces`, cut into parcels of nearly equal
+A tree becomes one vector per dtype, as in `fragments`, cut into buckets of nearly equal
 size. On slow links several short ones also take less time than one long vector.
 """
 
@@ -18,17 +18,17 @@ from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.round.worker_round import Form
 from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.mesh import FSDP
-from olsgd_jax.workers.sharding import on_parts, part_specs
+from olsgd_jax.workers.sharding import on_shards, shard_specs
 
-LEAST_BYTES = 2**21  # of a parcel, or what each costs by itself would count
-MOST_PARCELS = 16  # the last is all that is mixed after the mean
+LEAST_BYTES = 2**21  # of a bucket, or what each costs by itself would count
+MOST_BUCKETS = 16  # the last is all that is mixed after the mean
 
-Parcel = dict[str, jax.Array]
+Bucket = dict[str, jax.Array]
 """A vector of each dtype."""
 
 
-def parcels_form(mesh: Mesh | None = None) -> Form:
-    """Averages the models parcel by parcel, as the host driver does, in one program."""
+def buckets_form(mesh: Mesh | None = None) -> Form:
+    """Averages the models bucket by bucket, as the host driver does, in one program."""
 
     def form(
         reduction: Reduction,
@@ -38,94 +38,82 @@ def parcels_form(mesh: Mesh | None = None) -> Form:
     ):
         del num_steps
         message, _ = outgoing
-        packed = pack_outgoing(outgoing, count_parcels(message), mesh)
-        sent = [reduction.reduce(*x) for x in packed]
+        buckets = to_buckets(outgoing, count_buckets(message), mesh)
+        sent = [reduction.reduce(*bucket) for bucket in buckets]
         sent, done = jax.lax.optimization_barrier((sent, steps()))
-        return unpack_outgoing(sent, outgoing, mesh), done
+        return from_buckets(sent, outgoing, mesh), done
 
     return form
 
 
-def pack_outgoing(
-    outgoing: Outgoing, num: int, mesh: Mesh | None
-) -> list[tuple[Parcel, tuple[Parcel, ...]]]:
-    """Packs a message and what its reduction keeps, parcel by parcel."""
-    message, state = each(lambda x: pack(x, num, mesh), outgoing)
-    return [(message[i], tuple(x[i] for x in state)) for i in range(num)]
+def count_buckets(models: ArrayTree) -> int:
+    """Says how many buckets a worker's models make.
 
-
-def unpack_outgoing(
-    parcels: list[tuple[Parcel, tuple[Parcel, ...]]],
-    like: Outgoing,
-    mesh: Mesh | None,
-) -> Outgoing:
-    """Undoes `pack_outgoing`; `like` has the shapes."""
-    message, state = like
-    kept = zip(*(own for _, own in parcels), strict=True) if state else ()
-    return (
-        unpack([x for x, _ in parcels], message, mesh),
-        tuple(unpack([*x], message, mesh) for x in kept),
-    )
-
-
-def count_parcels(models: ArrayTree) -> int:
-    """Says how many parcels a worker's models make.
-
-    >>> count_parcels([jnp.zeros(2**20), jnp.zeros(2**19)])
+    >>> count_buckets([jnp.zeros(2**20), jnp.zeros(2**19)])
     3
     """
     num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(models))
-    return max(1, min(num_bytes // LEAST_BYTES, MOST_PARCELS))
+    return max(1, min(num_bytes // LEAST_BYTES, MOST_BUCKETS))
 
 
-def pack(models: ArrayTree, num: int, mesh: Mesh | None) -> list[Parcel]:
-    """Makes parcels of a worker's arrays, on each device of the parts it has."""
-    specs = part_specs(models, mesh)
-    return on_parts(lambda x: to_parcels(x, num), mesh, (specs,), PartitionSpec(FSDP))(
-        models
+def to_buckets(
+    outgoing: Outgoing, num: int, mesh: Mesh | None = None
+) -> list[Outgoing]:
+    """Cuts a message, and what its reduction keeps, into buckets.
+
+    On each device of a worker these are buckets of the shards it has.
+
+    >>> message = {"a": jnp.arange(2), "b": jnp.arange(4)}
+    >>> [bucket for bucket, _ in to_buckets((message, ()), num=2)]
+    [{'int32': Array([0, 1, 0], dtype=int32)}, {'int32': Array([1, 2, 3], dtype=int32)}]
+    """
+    specs = shard_specs(outgoing[0], mesh)
+    cut = on_shards(lambda x: _cut(x, num), mesh, (specs,), PartitionSpec(FSDP))
+    message, state = each(cut, outgoing)
+    return [(message[i], tuple(x[i] for x in state)) for i in range(num)]
+
+
+def from_buckets(
+    buckets: list[Outgoing], like: Outgoing, mesh: Mesh | None = None
+) -> Outgoing:
+    """Undoes `to_buckets`; `like` has the shapes.
+
+    An array needs only those buckets that hold some of it.
+
+    >>> like = {"a": jnp.arange(2), "b": jnp.arange(4)}, ()
+    >>> from_buckets(to_buckets(like, num=2), like)[0]["b"].tolist()
+    [0, 1, 2, 3]
+    """
+    message, state = like
+    specs = shard_specs(message, mesh)
+    join = on_shards(_join, mesh, (PartitionSpec(FSDP), specs), specs)
+    kept = [[own[i] for _, own in buckets] for i in range(len(state))]
+    return (
+        join([bucket for bucket, _ in buckets], message),
+        tuple(join(own, message) for own in kept),
     )
 
 
-def unpack(parcels: list[Parcel], like: ArrayTree, mesh: Mesh | None) -> ArrayTree:
-    """Undoes `pack`; `like` has the shapes."""
-    specs = part_specs(like, mesh)
-    undo = on_parts(from_parcels, mesh, (PartitionSpec(FSDP), specs), specs)
-    return undo(parcels, like)
-
-
-def to_parcels(tree: ArrayTree, num: int) -> list[Parcel]:
-    """Cuts a tree into parcels.
-
-    >>> to_parcels({"a": jnp.arange(2), "b": jnp.arange(4)}, num=2)
-    [{'int32': Array([0, 1, 0], dtype=int32)}, {'int32': Array([1, 2, 3], dtype=int32)}]
-    """
-    parcels: list[Parcel] = [{} for _ in range(num)]
+def _cut(tree: ArrayTree, num: int) -> list[Bucket]:
+    buckets: list[Bucket] = [{} for _ in range(num)]
     leaves = jax.tree.leaves(tree)
     for dtype in sorted({x.dtype.name for x in leaves}):
         arrays = [x.ravel() for x in leaves if x.dtype.name == dtype]
         size = sum(x.size for x in arrays)
         bounds = [size * p // num for p in range(num + 1)]
-        for parcel, (first, last) in zip(parcels, pairwise(bounds), strict=True):
+        for bucket, (first, last) in zip(buckets, pairwise(bounds), strict=True):
             if first < last:
-                parcel[dtype] = _between(arrays, first, last)
-    return parcels
+                bucket[dtype] = _between(arrays, first, last)
+    return buckets
 
 
-def from_parcels(parcels: list[Parcel], like: ArrayTree) -> ArrayTree:
-    """Undoes `to_parcels`; `like` has the shapes.
-
-    An array needs only those parcels that hold some of it.
-
-    >>> like = {"a": jnp.arange(2), "b": jnp.arange(4)}
-    >>> from_parcels(to_parcels(like, num=2), like)["b"].tolist()
-    [0, 1, 2, 3]
-    """
+def _join(buckets: list[Bucket], like: ArrayTree) -> ArrayTree:
     leaves, structure = jax.tree.flatten(like)
     taken, arrays = {x.dtype.name: 0 for x in leaves}, []
     for x in leaves:
         first = taken[x.dtype.name]
         last = taken[x.dtype.name] = first + x.size
-        vectors = [parcel[x.dtype.name] for parcel in parcels if x.dtype.name in parcel]
+        vectors = [bucket[x.dtype.name] for bucket in buckets if x.dtype.name in bucket]
         arrays.append(_between(vectors, first, last).reshape(x.shape) if x.size else x)
     return jax.tree.unflatten(structure, arrays)
 

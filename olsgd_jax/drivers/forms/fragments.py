@@ -1,13 +1,14 @@
-"""Fragments: how one step of the optax face carries its part of a delayed mean.
+"""Fragments: what one local step carries of a message that is known at the start.
 
-The models of a round's start are cut into τ fragments. Step k sends fragment k, which
-depends on no gradient of that step, and puts what arrives in its place:
+A message is cut into τ fragments. Step k sends fragment k, which depends on no gradient
+of that step, and puts what arrives in its place. A streamed round does so inside of its
+scan, the optax face in every call. In the face a fragment is sent as
 
     psum        one sum of fragment k                        GPUs, CPUs; τ = 1; slots
                                                              with several workers
     exchange    steps 2p and 2p + 1 carry a pair of          TPUs
-                fragments: first worker j receives part j
-                of it from everyone and adds the parts up,
+                fragments: first worker j receives shard j
+                of it from everyone and adds the shards up,
                 then it hands its sum to everyone
 
 A TPU schedules an exchange early in a step and waits for it late; a sum is started
@@ -22,15 +23,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from olsgd_jax._vectors import ROWS, from_vectors, piece_shape, to_vectors
+from olsgd_jax._vectors import from_vectors, to_vectors
+from olsgd_jax.drivers.forms.tiles import ROWS, tile_shape
 from olsgd_jax.reductions.base import Exchange, Reduction
 from olsgd_jax.round.participation import Outgoing
-from olsgd_jax.types import ArrayTree, Params
-from olsgd_jax.workers.axis import platform_here, shares_slot
+from olsgd_jax.types import ArrayTree
+from olsgd_jax.workers.axis import WORKERS, platform_here, shares_slot
 
 
-def cut_fragments(params: Params, sync_period: int) -> dict[str, jax.Array]:
-    """Cuts models into τ fragments of equal size, the last ones filled up with zeros.
+def cut_fragments(tree: ArrayTree, sync_period: int) -> dict[str, jax.Array]:
+    """Cuts a tree into τ fragments of equal size, the last ones filled up with zeros.
 
     Returns:
       By dtype, an array with axes (fragment, row, column).
@@ -45,10 +47,10 @@ def cut_fragments(params: Params, sync_period: int) -> dict[str, jax.Array]:
         padding = sync_period * shape[0] * shape[1] - x.size
         return jnp.pad(x, (0, padding)).reshape(sync_period, *shape)
 
-    return jax.tree.map(cut, to_vectors(params))
+    return jax.tree.map(cut, to_vectors(tree))
 
 
-def join_fragments(fragments: dict[str, jax.Array], like: Params) -> Params:
+def join_fragments(fragments: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
     """Undoes `cut_fragments`; `like` has the shapes.
 
     >>> fragments = cut_fragments(jnp.arange(5), sync_period=2)
@@ -58,6 +60,38 @@ def join_fragments(fragments: dict[str, jax.Array], like: Params) -> Params:
     return from_vectors(jax.tree.map(jnp.ravel, fragments), like)
 
 
+def send_fragment(
+    reduction: Reduction,
+    outgoing: Outgoing,
+    k: Int[Array, ""],
+    until: ArrayTree,
+    axis_name: Hashable = WORKERS,
+) -> tuple[Outgoing, ArrayTree]:
+    """Reduces fragment k, and puts what arrives in its place.
+
+    Args:
+      reduction: how fragments become their mean.
+      outgoing: fragments, and what the reduction keeps of them.
+      k: which fragment.
+      until: what a step computes. Nobody uses what was sent before it is there, so the
+        compiler is free to wait for the fragment last.
+      axis_name: the mapped axis along which the workers lie.
+
+    Returns:
+      The fragments and what the reduction keeps, and `until`.
+
+    >>> from olsgd_jax import send_nothing
+    >>> outgoing = cut_fragments(jnp.arange(4), sync_period=2), ()
+    >>> send_fragment(send_nothing(), outgoing, jnp.array(1), until=())[0][0]
+    {'int32': Array([[[0, 1]],
+           [[2, 3]]], dtype=int32)}
+    """
+    message, state = jax.tree.map(lambda x: _at(x, k), outgoing)
+    sent = reduction.reduce(message, state, axis_name)
+    sent, until = lax.optimization_barrier((sent, until))
+    return jax.tree.map(lambda x, new: _put(x, new, k), outgoing, sent), until
+
+
 def carry_fragment(
     reduction: Reduction,
     outgoing: Outgoing,
@@ -65,16 +99,9 @@ def carry_fragment(
     updates: ArrayTree,
     axis_name: Hashable,
 ) -> tuple[Outgoing, ArrayTree]:
-    """Sends what step k carries, and puts what arrives in its place.
+    """Sends what step k of the optax face carries, in the platform's way.
 
-    Args:
-      reduction: how fragments become their mean.
-      outgoing: fragments, as `cut_fragments` makes them, and what the reduction keeps
-        of them; after step τ − 1 the fragments hold the mean.
-      k: the step's number in its round.
-      updates: the step's result. Nobody uses what was sent before it is there, so the
-        compiler is free to wait for it last.
-      axis_name: the mapped axis along which the workers lie.
+    Arguments as in `send_fragment`; after step τ − 1 the fragments hold the mean.
 
     Returns:
       The fragments and what the reduction keeps, and the updates.
@@ -89,10 +116,7 @@ def carry_fragment(
         return (fragments, state), updates
 
     def send(outgoing: Outgoing, updates: ArrayTree) -> tuple[Outgoing, ArrayTree]:
-        message, state = jax.tree.map(lambda x: _at(x, k), outgoing)
-        sent = reduction.reduce(message, state, axis_name)
-        sent, updates = lax.optimization_barrier((sent, updates))
-        return jax.tree.map(lambda x, new: _put(x, new, k), outgoing, sent), updates
+        return send_fragment(reduction, outgoing, k, updates, axis_name)
 
     if platform_here() == "cpu":
         # One CPU program overlaps nothing: a sum that starts early only takes a thread
@@ -127,8 +151,8 @@ def _exchange(
     num_pairs = sync_period // 2
     pair, adds_up = jnp.minimum(k // 2, num_pairs - 1), k % 2 == 0
 
-    def parts(x: jax.Array) -> jax.Array:
-        """This pair in m parts; in the second step, m copies of this worker's sum."""
+    def shards(x: jax.Array) -> jax.Array:
+        """This pair in m shards; in the second step, m copies of this worker's sum."""
         rows = _at(_pairs(x, num_pairs), pair)
         size = -(-rows.shape[0] // (ROWS * m)) * ROWS
         padding = size * m - rows.shape[0]
@@ -147,14 +171,14 @@ def _exchange(
             new = jnp.where(k < 2 * num_pairs, new, _at(pairs, pair))
         return _put(pairs, new, pair).reshape(x.shape)
 
-    sent = exchange(jax.tree.map(parts, fragments), axis_name)
+    sent = exchange(jax.tree.map(shards, fragments), axis_name)
     sent, updates = lax.optimization_barrier((sent, updates))
     return jax.tree.map(arrived, fragments, sent), updates
 
 
 def _shape(size: int, sync_period: int) -> tuple[int, int]:
     """Rows and columns of a fragment, such that the rows of all make whole pairs."""
-    rows, columns = piece_shape(size)
+    rows, columns = tile_shape(size)
     num_pairs = max(1, sync_period // 2) if sync_period % 2 else 1
     if rows == 1:
         return 1, -(-columns // num_pairs) * num_pairs

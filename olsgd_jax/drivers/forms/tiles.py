@@ -1,4 +1,4 @@
-"""Trees in pieces, and back, with every element where it is in its tile.
+"""Trees in shards, and back, with every element where it is in its tile.
 
 TPUs keep an array in tiles of 8 × 128 elements, one after the other, with the axis that
 fills them last. A vector of the elements in this order is the array as it lies in
@@ -11,24 +11,35 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from olsgd_jax._vectors import LANES, ROWS, piece_shape
 from olsgd_jax.types import ArrayTree
 
+ROWS, LANES = 8, 128  # of a tile
 
-def cut_tiles(tree: ArrayTree, num_pieces: int) -> dict[str, jax.Array]:
-    """Cuts as `cut` does, with the elements in the order of tiles.
+
+def tile_shape(size: int) -> tuple[int, int]:
+    """Rows and columns for elements: whole tiles, or one row if there are few.
+
+    >>> tile_shape(3), tile_shape(1025)
+    ((1, 3), (16, 128))
+    """
+    tile = ROWS * LANES
+    return (1, size) if size <= tile else (-(-size // tile) * ROWS, LANES)
+
+
+def cut_tiles(tree: ArrayTree, num_shards: int) -> dict[str, jax.Array]:
+    """Cuts a tree into shards of equal size, the last filled up with zeros.
 
     >>> from olsgd_jax.drivers.forms.tiles import cut_tiles
     >>> x = jnp.arange(8 * 256.0).reshape(8, 256)
-    >>> cut_tiles(x, num_pieces=2)["float32"].ravel()[126:130].tolist()
+    >>> cut_tiles(x, num_shards=2)["float32"].ravel()[126:130].tolist()
     [126.0, 127.0, 256.0, 257.0]
     """
     leaves = jax.tree.leaves(tree)
-    tiles = [_to_tiles(leaves[place]) for place in _order(leaves)]
+    tiles = [_to_tiles(leaves[i]) for i in _order(leaves)]
 
     def cut_arrays(arrays: list[jax.Array]) -> jax.Array:
         size = sum(x.size for x in arrays)
-        shape = num_pieces, *piece_shape(-(-size // num_pieces))
+        shape = num_shards, *tile_shape(-(-size // num_shards))
         # Joined with the others: zeros added to a vector of them take another one.
         zeros = jnp.zeros(math.prod(shape) - size, arrays[0].dtype)
         return jnp.concatenate([*arrays, zeros]).reshape(shape)
@@ -39,24 +50,24 @@ def cut_tiles(tree: ArrayTree, num_pieces: int) -> dict[str, jax.Array]:
     }
 
 
-def join_tiles(pieces: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
+def join_tiles(shards: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
     """Undoes `cut_tiles`; `like` has the shapes.
 
     >>> from olsgd_jax.drivers.forms.tiles import cut_tiles, join_tiles
-    >>> join_tiles(cut_tiles(jnp.arange(5), num_pieces=2), like=jnp.arange(5))
+    >>> join_tiles(cut_tiles(jnp.arange(5), num_shards=2), like=jnp.arange(5))
     Array([0, 1, 2, 3, 4], dtype=int32)
     """
     leaves, structure = jax.tree.flatten(like)
-    vectors = {name: x.ravel() for name, x in pieces.items()}
+    vectors = {name: x.ravel() for name, x in shards.items()}
     taken, joined = dict.fromkeys(vectors, 0), list(leaves)
-    for place in _order(leaves):
-        x = leaves[place]
+    for i in _order(leaves):
+        x = leaves[i]
         name, first = x.dtype.name, taken[x.dtype.name]
         taken[name] = first + x.size
         part = vectors[name][first : first + x.size]
         # One by one, or the compiler takes them all at once, to a copy of the model.
         vectors[name], part = lax.optimization_barrier((vectors[name], part))
-        joined[place] = _from_tiles(part, x)
+        joined[i] = _from_tiles(part, x)
     return jax.tree.unflatten(structure, joined)
 
 

@@ -1,4 +1,4 @@
-"""What a piece of a schedule computes: flops, loops and custom kernels.
+"""What a fragment of a schedule computes: flops, loops and custom kernels.
 
 It tells a training step from bookkeeping; it is not a model of time.
 """

@@ -1,4 +1,4 @@
-"""Models in parcels, and what of a program needs which of them."""
+"""Models in buckets, and what of a program needs which of them."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 
 from olsgd_jax.drivers.arrivals import last_needed
 from olsgd_jax.drivers.forms import buckets
-from olsgd_jax.drivers.forms.buckets import count_parcels, from_parcels, to_parcels
+from olsgd_jax.drivers.forms.buckets import count_buckets, from_buckets, to_buckets
 
 TREE = {
     "a": jnp.arange(7.0),
@@ -19,16 +19,17 @@ TREE = {
 
 
 @pytest.mark.parametrize("num", [1, 2, 3, 7, 50])
-def test_what_was_cut_into_parcels_comes_back(num):
-    cut = to_parcels(TREE, num)
+def test_what_was_cut_into_buckets_comes_back(num):
+    outgoing = TREE, (jax.tree.map(lambda x: x + 1, TREE),)
+    cut = to_buckets(outgoing, num)
     assert len(cut) == num
-    back = from_parcels(cut, like=jax.tree.map(jnp.zeros_like, TREE))
-    jax.tree.map(np.testing.assert_array_equal, back, TREE)
+    back = from_buckets(cut, like=jax.tree.map(jnp.zeros_like, outgoing))
+    jax.tree.map(np.testing.assert_array_equal, back, outgoing)
 
 
 @pytest.mark.parametrize("num", [2, 3, 7])
-def test_parcels_have_nearly_one_size_and_no_filling(num):
-    sizes = [x["float64"].size for x in to_parcels(TREE, num)]
+def test_buckets_have_nearly_one_size_and_no_filling(num):
+    sizes = [x["float64"].size for x, _ in to_buckets((TREE, ()), num)]
     assert sum(sizes) == 20
     assert max(sizes) - min(sizes) <= 1
 
@@ -39,15 +40,17 @@ def test_parcels_have_nearly_one_size_and_no_filling(num):
 )
 def test_there_are_at_most_16_and_none_is_short(num_bytes, expected):
     models = [jax.ShapeDtypeStruct((num_bytes // 4,), jnp.float32)]
-    assert count_parcels(models) == expected
-    assert buckets.MOST_PARCELS == 16
+    assert count_buckets(models) == expected
+    assert buckets.MOST_BUCKETS == 16
 
 
-def test_an_array_needs_only_the_parcels_that_hold_some_of_it():
+def test_an_array_needs_only_the_buckets_that_hold_some_of_it():
+    outgoing = {"a": jnp.zeros(4), "b": jnp.zeros(8)}, ()
+
     def joined(cut):
-        return from_parcels(cut, like={"a": jnp.zeros(4), "b": jnp.zeros(8)})
+        return from_buckets(cut, like=outgoing)
 
-    cut = to_parcels({"a": jnp.zeros(4), "b": jnp.zeros(8)}, num=4)
+    cut = to_buckets(outgoing, num=4)
     assert last_needed(jax.make_jaxpr(joined)(cut).jaxpr, [0, 1, 2, 3]) == [1, 3]
 
 
