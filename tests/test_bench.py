@@ -27,6 +27,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "olsgd_jax.bench"]
 STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd:stream")
 TINY = ("--batch-size", "2", "--repetitions", "3")
+TILE = 8 * 128
 NUM_BYTES = 4 * (769 * 384 + 3 * 385 * 384 + 385 * 10)
 
 
@@ -71,7 +72,9 @@ def check_sense(found):
         assert one["ratio"] == pytest.approx(
             one["with_mean"]["median"] / one["predicted"]
         )
-        assert one["means_per_round"] * NUM_BYTES >= one["bytes_per_round"]
+        # A fragment may be filled up to a whole tile.
+        most = one["means_per_round"] * (NUM_BYTES + 4 * TILE)
+        assert most >= one["bytes_per_round"]
         if one["strategy"] in by_hand:
             assert one["predicted"] == pytest.approx(by_hand[one["strategy"]])
 
