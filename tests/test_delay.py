@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import special
 
 from olsgd_jax import (
     cocod_sgd,
@@ -21,6 +22,7 @@ from olsgd_jax.timing import (
     SlowWorker,
     Tree,
     closed_form,
+    slowest,
     slowest_seconds,
 )
 
@@ -88,6 +90,22 @@ def test_a_seed_decides_all_times(compute):
 )
 def test_the_slowest_worker_by_hand(compute, num_steps, m, expected):
     assert slowest_seconds(compute, num_steps, m) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 40, 1000])
+def test_sums_of_exponential_times_have_a_gamma_law(num_steps):
+    x = np.linspace(0, num_steps + 9 * np.sqrt(num_steps) + 60, 1000)[1:]
+    expected = special.gammaincc(num_steps, x)
+    # Both lose as many digits as the logarithms of factorials have before the point.
+    np.testing.assert_allclose(slowest._gamma_above(num_steps, x), expected, atol=2e-12)
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 40, 1000])
+@pytest.mark.parametrize("probability", [0.0, 1e-9, 0.1, 0.5, 0.99, 1.0])
+def test_pauses_have_a_binomial_law(num_steps, probability):
+    found = np.cumsum(slowest._binomial(num_steps, probability))
+    expected = special.bdtr(np.arange(num_steps + 1), num_steps, probability)
+    np.testing.assert_allclose(found, expected, atol=2e-12)
 
 
 @pytest.mark.parametrize("compute", RANDOM)

@@ -3,19 +3,21 @@
 Blocking strategies wait for it. The largest of m independent times with distribution
 function F has the mean ∫ (1 − F(x)ᵐ) dx from 0. For one exponential time this is the
 harmonic number 1 + 1/2 + … + 1/m; sums of them have a gamma law, and pauses have a
-binomial one, for which the integral is a sum.
+binomial one, for which the integral is a sum. Both laws are sums of terms whose ratios
+are known. Each sum starts at its largest term, so that no term overflows.
 """
 
 import math
 
 import numpy as np
-from scipy import special
+from jaxtyping import Float
 
 from olsgd_jax._checks import check_count
 from olsgd_jax.timing.chance import RandomPauses, ShiftedExponential
 from olsgd_jax.timing.compute import Compute, Constant, SlowWorker
 
 _POINTS = 20_000  # of the integral: enough for a relative error below 1e-12
+_NEGLIGIBLE = 1e-18  # beside a probability of nearly 1
 
 
 def slowest_seconds(compute: Compute, num_steps: int, num_workers: int) -> float | None:
@@ -43,8 +45,8 @@ def slowest_seconds(compute: Compute, num_steps: int, num_workers: int) -> float
             extra = compute.extra * _longest_extra(num_steps, num_workers)
             return num_steps * compute.seconds + extra
         case RandomPauses():
-            below = special.bdtr(np.arange(num_steps), num_steps, compute.probability)
-            pauses = np.sum(1 - below**num_workers)
+            at_most = np.cumsum(_binomial(num_steps, compute.probability))[:-1]
+            pauses = np.sum(1 - np.minimum(at_most, 1) ** num_workers)
             return float(num_steps * compute.seconds + compute.pause * pauses)
     return None
 
@@ -58,4 +60,39 @@ def _longest_extra(num_steps: int, num_workers: int) -> float:
     t = math.log(num_workers) + 37
     end = num_steps + math.sqrt(2 * num_steps * t) + t
     x = np.linspace(0, end, _POINTS)
-    return float(np.trapezoid(1 - special.gammainc(num_steps, x) ** num_workers, x))
+    not_yet = 1 - (1 - _gamma_above(num_steps, x[1:])) ** num_workers
+    return float(np.trapezoid(np.concatenate([[1.0], not_yet]), x))
+
+
+def _binomial(n: int, p: float) -> Float[np.ndarray, " _"]:
+    """Gives the probabilities of 0 to n pauses in n steps.
+
+    >>> _binomial(2, 0.5).tolist()
+    [0.25, 0.5, 0.25]
+    """
+    mode = min(int((n + 1) * p), n)
+    up, down = np.arange(mode, n), np.arange(mode, 0, -1)
+    above = np.cumprod((n - up) * p / ((up + 1) * (1 - p)))
+    below = np.cumprod(down * (1 - p) / ((n - down + 1) * p))
+    weights = np.concatenate([below[::-1], [1.0], above])
+    return weights / weights.sum()
+
+
+def _gamma_above(n: int, x: Float[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
+    """Gives the probability that n exponential times of mean 1 add up to more than x.
+
+    It is that of fewer than n events until x, Σ xᵏ/k! e⁻ˣ over k < n. For x below n the
+    sum over k ≥ n, which is left over, starts at its largest term.
+
+    >>> _gamma_above(1, np.array([0.5, 2.0])).round(6).tolist()  # e⁻ˣ
+    [0.606531, 0.135335]
+    """
+    is_below = x <= n
+    term = np.exp(n * np.log(x) - x - math.lgamma(n + 1))  # k = n
+    total = np.where(is_below, term, 0)
+    j = 1
+    while term.max() > _NEGLIGIBLE:
+        term = term * np.where(is_below, x / (n + j), max(n - j + 1, 0) / x)
+        total += term
+        j += 1
+    return np.where(is_below, 1 - total, total)
