@@ -18,7 +18,7 @@ from experiments.reporting.cases import Group, Seeds, groups
 from experiments.reporting.figures import Line, draw_lines
 from experiments.reporting.sections import Picture, Section, Table
 from experiments.sweep import preset_of, run_sweep, sweep_parser
-from olsgd_jax import Config, Run
+from olsgd_jax.training import Config, Run
 
 PULLBACKS, SYNC_PERIODS = (0.2, 0.4, 0.6, 0.8, 1.0), (2, 8, 24)
 MOMENTUM = 0.7  # of the anchor

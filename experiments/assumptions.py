@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from olsgd_jax._checks import check_count, check_number
+from olsgd_jax.training import check_count, check_number
 
 
 class Model(NamedTuple):

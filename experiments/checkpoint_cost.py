@@ -28,7 +28,7 @@ from rich.table import Table
 
 from experiments.options import count
 from experiments.presets import preset
-from olsgd_jax import Checkpoints, Config, Due, train
+from olsgd_jax.training import Checkpoints, Config, Due, train
 from olsgd_jax.types import ArrayTree
 
 BLOCK = 10  # rounds

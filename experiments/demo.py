@@ -32,8 +32,7 @@ from experiments.reporting import exposed_time
 from experiments.reporting.exposed_time import SLOW_LINK, exposed_times
 from experiments.reporting.overview import cells, heads
 from experiments.slow_link import SYNC_PERIOD, check_rate, measure_link, model_link
-from olsgd_jax import Config, read_records, train, write_records
-from olsgd_jax.training.files import writing
+from olsgd_jax.training import Config, read_records, train, write_records, writing
 
 NUM_WORKERS = 4
 FIELDS = ("test_accuracy", "train_loss", "spread", "bytes_per_step", "seconds")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from olsgd_jax import Rollbacks
+from olsgd_jax.training import Rollbacks
 
 
 def add_divergence_options(parser: argparse.ArgumentParser) -> None:

@@ -7,8 +7,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from olsgd_jax import Config, describe
-from olsgd_jax.training.components import Parts
+from olsgd_jax.training import Config, Parts, describe
 
 PROBE = 8  # examples whose gradient is timed for an estimate
 

@@ -26,9 +26,16 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from olsgd_jax import Checkpoints, Config, Run, read_records, train, write_records
-from olsgd_jax.strategies import STRATEGIES
-from olsgd_jax.training.records.types import Entry
+from olsgd_jax import STRATEGIES
+from olsgd_jax.training import (
+    Checkpoints,
+    Config,
+    Entry,
+    Run,
+    read_records,
+    train,
+    write_records,
+)
 
 WORKERS = {"steady": (16, 16, 16), "elastic": (16, 8, 16)}
 """Of each third of a run, by the run's name."""

@@ -5,8 +5,8 @@ Cost:    about 2 seconds of one core for each, most of them compilation
 Answer:  none among 300: 148 trained two rounds, and 152 were refused by the name of an
          option, of 15 options in all
 
-Options are drawn at random, good ones and bad ones, by hypothesis, which is one of
-requirements-dev.txt. Every config has to train two rounds of digits, or to be refused
+Options are drawn at random, good ones and bad ones, by hypothesis, which the
+extra `dev` brings. Every config has to train two rounds of digits, or to be refused
 by the library itself, with a message that names one of its options. One that takes
 longer than --limit ends the script, and is shown.
 """
@@ -26,9 +26,14 @@ from rich.table import Table
 
 import olsgd_jax
 from experiments.fuzz_configs import NAMES, configs
-from olsgd_jax import Config, train
-from olsgd_jax._checks import check_count, check_number, check_seed
-from olsgd_jax.training.recovery.divergence import DivergedError
+from olsgd_jax.training import (
+    Config,
+    DivergedError,
+    check_count,
+    check_number,
+    check_seed,
+    train,
+)
 
 ROOT = os.path.dirname(olsgd_jax.__file__)
 

@@ -4,7 +4,8 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from olsgd_jax import STRATEGIES, Config
+from olsgd_jax import STRATEGIES
+from olsgd_jax.training import Config
 
 NAMES = tuple(field.name for field in dataclasses.fields(Config))
 

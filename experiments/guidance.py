@@ -40,16 +40,15 @@ from rich.table import Column, Table
 from experiments.options import count
 from experiments.progress import make_progress
 from olsgd_jax import (
-    MLP,
     STRATEGIES,
     Strategy,
     consensus_of,
     distribute,
-    load_dataset,
     overlap_jit,
     sync_sgd,
     to_workers,
 )
+from olsgd_jax.training import MLP, load_dataset
 
 NUM_WORKERS, NUM_PARTS = 4, 20  # a run is evaluated at the end of each of its parts
 CONTEXT, BATCH_SIZE = 64, {"gpt": 12, "digits": 32}

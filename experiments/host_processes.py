@@ -17,9 +17,9 @@ from typing import TextIO
 
 import jax
 
-import olsgd_jax
 from experiments.hosts import INTERFACE, NAMES, address, hosts, on_signals, stop
-from olsgd_jax.training.cluster.discover import variables
+from olsgd_jax.training import join as join_others
+from olsgd_jax.training import variables
 
 TIMEOUT = 3600  # seconds
 BOUND = str(pathlib.Path(__file__).with_name("bound.py"))
@@ -91,8 +91,8 @@ def tell_progress(**how_far: int | str) -> None:
 def run_on_all(command: Sequence[str], num_hosts: int, timeout: float) -> list[str]:
     """Runs a command on every host, and waits for all of them.
 
-    Its environment says who is where, as `olsgd_jax.join` reads it. If it fails on one
-    host, it is stopped on the others.
+    Its environment says who is where, as `join` of olsgd_jax.training
+    reads it. If it fails on one host, it is stopped on the others.
 
     Returns:
       What each of them printed.
@@ -132,7 +132,11 @@ def _run_all(
             for i, command in enumerate(commands):
                 process = subprocess.Popen(
                     command,
-                    env={**os.environ, **KEEP_MEMORY, **variables(coordinator, num, i)},
+                    env={
+                        **os.environ,
+                        **KEEP_MEMORY,
+                        **variables(coordinator, num, i),
+                    },
                     stdout=outputs[i],
                     stderr=errors[i],
                 )
@@ -185,7 +189,7 @@ def join() -> int:
       Which of them it is.
     """
     jax.config.update("jax_platforms", "cpu")
-    process = olsgd_jax.join()
+    process = join_others()
     if hasattr(os, "sched_setaffinity"):  # not on macOS
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[process.id % len(cores)]})

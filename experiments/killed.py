@@ -26,7 +26,7 @@ from rich.table import Table
 
 from experiments.launch import end_all, free_coordinator, start
 from experiments.options import count
-from olsgd_jax.training.cluster.discover import ENVIRONMENT
+from olsgd_jax.training import ENVIRONMENT
 
 NUM_PROCESSES = 4
 JOIN_TIMEOUT, PEER_TIMEOUT = 20, 5

@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.options import count
-from olsgd_jax import MLP, classification, init_state, make_round, overlap_local_sgd
+from olsgd_jax import init_state, make_round, overlap_local_sgd
+from olsgd_jax.training import MLP, classification
 
 NUM_WORKERS = (1, 10, 100, 1000)
 SYNC_PERIOD, BATCH_SIZE, WIDTH = 4, 32, 32

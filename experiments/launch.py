@@ -26,8 +26,7 @@ import time
 from collections.abc import Sequence
 
 from experiments.prefixed import Prefixed
-from olsgd_jax.training.cluster.discover import variables
-from olsgd_jax.training.cluster.preemption import RESUMABLE
+from olsgd_jax.training import RESUMABLE, variables
 
 BOUND = str(pathlib.Path(__file__).with_name("bound.py"))
 GRACE = 5.0  # seconds that the others have to end

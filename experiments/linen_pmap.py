@@ -15,7 +15,7 @@ import optax
 from flax.training.train_state import TrainState
 
 from olsgd_jax import consensus_of, distribute, overlap_local_sgd, to_workers
-from olsgd_jax.training.data.datasets import load_dataset
+from olsgd_jax.training import load_dataset
 
 NUM_WORKERS, SYNC_PERIOD, BATCH_SIZE = 4, 4, 32
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from experiments.progress import make_progress
 from experiments.reporting.network_records import read, write
-from olsgd_jax.training.records.provenance import commit, versions
+from olsgd_jax.training import commit, versions
 
 
 class Asked(Protocol):

@@ -5,9 +5,8 @@ alike, so both have the same times.
 """
 
 from experiments.hosts import bits_per_second
-from olsgd_jax import Config
 from olsgd_jax.timing import Constant, Ring, Setting, round_time
-from olsgd_jax.training.components import build_strategy
+from olsgd_jax.training import Config, build_strategy
 
 NUM_WORKERS = 2
 

@@ -32,7 +32,7 @@ from experiments.reporting import model_check, network_cases, network_tables
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.network_numbers import numbers_of
 from experiments.reporting.network_records import NETWORK
-from olsgd_jax.training.files import writing
+from olsgd_jax.training import writing
 
 HOSTS = (2, 4)
 RATES = ("10mbit", "100mbit", "200mbit", "1gbit")

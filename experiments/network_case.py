@@ -8,7 +8,7 @@ from experiments.host_processes import ask_all
 from experiments.hosts import bits_per_second
 from experiments.network_work import BATCH_SIZE, DEPTH, WIDTH, Work, strategy_of
 from experiments.reporting.network_numbers import of_hosts
-from olsgd_jax._checks import check_count
+from olsgd_jax.training import check_count
 
 
 class Case(NamedTuple):

@@ -19,12 +19,15 @@ from olsgd_jax import (
     plain_loss,
     to_workers,
 )
-from olsgd_jax.bench.sending import gradient_messages
-from olsgd_jax.drivers.forms.base import fragments_form
-from olsgd_jax.drivers.forms.buckets import count_buckets, to_buckets
-from olsgd_jax.drivers.forms.fragments import cut_fragments
-from olsgd_jax.drivers.platforms import platform_of
-from olsgd_jax.training.components.strategy import named_strategy
+from olsgd_jax.drivers import (
+    count_buckets,
+    cut_fragments,
+    fragments_form,
+    platform_of,
+    to_buckets,
+)
+from olsgd_jax.timing import gradient_messages
+from olsgd_jax.training import named_strategy
 from olsgd_jax.types import ArrayTree, Batch, Loss
 
 WIDTH, DEPTH, BATCH_SIZE = 512, 8, 64  # 2.1 million parameters

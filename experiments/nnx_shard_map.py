@@ -23,7 +23,7 @@ from olsgd_jax import (
     to_workers,
     worker_mesh,
 )
-from olsgd_jax.training.data.datasets import load_dataset
+from olsgd_jax.training import load_dataset
 
 NUM_WORKERS, SYNC_PERIOD, BATCH_SIZE = 4, 4, 32
 

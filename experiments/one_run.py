@@ -10,9 +10,7 @@ from experiments.output import EVENTS, RECORDS
 from experiments.progress import make_progress, shown
 from experiments.report import write_report
 from experiments.tensorboard import with_events
-from olsgd_jax import Config, describe, write_records
-from olsgd_jax.training.components import Parts
-from olsgd_jax.training.records.types import Entry
+from olsgd_jax.training import Config, Entry, Parts, describe, write_records
 
 
 def run(

@@ -7,10 +7,10 @@ import typing
 from collections.abc import Sequence
 from typing import Annotated, Literal, get_args, get_origin
 
-from olsgd_jax import Config
-from olsgd_jax.training.command_line import add_process_options as add_process_options
-from olsgd_jax.training.command_line import count as count
-from olsgd_jax.training.command_line import join_as_asked as join_as_asked
+from olsgd_jax.training import Config
+from olsgd_jax.training import add_process_options as add_process_options
+from olsgd_jax.training import count as count
+from olsgd_jax.training import join_as_asked as join_as_asked
 from olsgd_jax.types import Option
 
 

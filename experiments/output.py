@@ -12,9 +12,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from rich.console import Console
 
-from olsgd_jax import Checkpoints, PreemptedError
-from olsgd_jax.training.cluster.preemption import RESUMABLE
-from olsgd_jax.training.files import writing
+from olsgd_jax.training import RESUMABLE, Checkpoints, PreemptedError, writing
 
 RECORDS, EVENTS, CHECKPOINTS = "run.jsonl", "events", "checkpoints"
 

@@ -20,9 +20,7 @@ from rich.table import Column, Table
 
 from experiments.hosts import bits_per_second
 from experiments.reporting.network_records import name_of
-from olsgd_jax import Plan, plan
-from olsgd_jax.aot import TARGETS
-from olsgd_jax.aot.workloads import WORKLOADS
+from olsgd_jax.aot import TARGETS, WORKLOADS, Plan, plan
 
 HEADS = ("strategy", "sync period", "MB a round", "round, ms", "exposed, ms")
 HEADS += ("utilisation",)

@@ -22,8 +22,7 @@ others.
 
 import math
 
-from olsgd_jax import Config
-from olsgd_jax._checks import check_count, check_number
+from olsgd_jax.training import Config, check_count, check_number
 from olsgd_jax.types import Option
 
 NUM_EXAMPLES = 50_000  # to learn from in CIFAR-10

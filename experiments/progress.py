@@ -12,8 +12,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from olsgd_jax import Layout, Record, Resumed, Rollback
-from olsgd_jax.training.records.types import Entry
+from olsgd_jax.training import Entry, Layout, Record, Resumed, Rollback
 
 
 def make_progress(console: Console) -> Progress:

@@ -38,8 +38,7 @@ from experiments.reporting.reading import reading
 from experiments.reporting.sections import Section, named_pictures
 from experiments.reporting.stragglers import STRAGGLERS
 from experiments.reporting.timeline_figure import TIMELINE
-from olsgd_jax import Config, Run, read_records
-from olsgd_jax.training.files import writing
+from olsgd_jax.training import Config, Run, read_records, writing
 
 PAPER_DATASET = "cifar10"
 """Runs on other data are not compared with the paper's."""

@@ -13,8 +13,15 @@ from jax.experimental import multihost_utils
 from rich.console import Console
 
 from experiments.progress import make_progress, shown
-from olsgd_jax import Config, Run, describe, read_records, train, write_records
-from olsgd_jax.training.components import build
+from olsgd_jax.training import (
+    Config,
+    Run,
+    build,
+    describe,
+    read_records,
+    train,
+    write_records,
+)
 from olsgd_jax.types import Option
 
 

@@ -4,12 +4,11 @@ import pathlib
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.output import CHECKPOINTS, RECORDS
-from olsgd_jax import Checkpoints, Config, Record, read_records
-from olsgd_jax.training.checkpoints.codec import to_flat
-from olsgd_jax.training.components import build
+from olsgd_jax.training import Checkpoints, Config, Record, build, read_records
 
 
 class End(NamedTuple):
@@ -35,11 +34,17 @@ def end_of(out: pathlib.Path) -> End:
         found = checkpoints.restore(build(Config(**run.config)).init())
     if found is None:
         raise ValueError(f"{out} must hold a checkpoint, got {kept}")
-    flat = {name: np.asarray(x).tobytes() for name, x in to_flat(found.tree).items()}
+    leaves = jax.tree_util.tree_leaves_with_path(found.tree)
+    flat = {jax.tree_util.keystr(path): _bytes(x) for path, x in leaves}
     facts = {k: x for k, x in found.facts.items() if k not in ("seconds", "commit")}
     facts["records"] = [{**row, "seconds": 0} for row in facts["records"]]
     records = [record._replace(seconds=0) for record in run.records]
     return End(run.outcome, records, found.number, flat, facts, kept)
+
+
+def _bytes(x: jax.Array) -> bytes:
+    is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(x) if is_key else x).tobytes()
 
 
 def differences(end: End, other: End) -> list[str]:

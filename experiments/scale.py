@@ -46,8 +46,7 @@ from olsgd_jax.timing import (
     smallest_hiding_period,
     with_stragglers,
 )
-from olsgd_jax.training.files import writing
-from olsgd_jax.training.records.provenance import commit, versions
+from olsgd_jax.training import commit, versions, writing
 
 NUM_WORKERS = (16, 128, 1_024, 10_000, 100_000)
 NUM_ROUNDS, LANES = 50, 16_000  # simulated: rounds in a row, and workers side by side

@@ -24,7 +24,7 @@ import jax
 from rich.console import Console
 
 from experiments.options import count
-from olsgd_jax import Checkpoints, Config, Due, train
+from olsgd_jax.training import Checkpoints, Config, Due, train
 
 MEMORY_GROWTH = 0.05  # that is not called a leak
 SAVE_EVERY = 0.07  # of the rounds between two looks, so that stops are never regular

@@ -30,7 +30,6 @@ from rich.table import Column, Table
 
 from experiments.options import count
 from olsgd_jax import (
-    MLP,
     cocod_sgd,
     distribute,
     local_sgd,
@@ -40,6 +39,7 @@ from olsgd_jax import (
     to_workers,
     worker_mesh,
 )
+from olsgd_jax.training import MLP
 from olsgd_jax.types import ArrayTree
 
 NUM_WORKERS, SYNC_PERIOD = 4, 4

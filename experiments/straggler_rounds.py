@@ -31,7 +31,7 @@ from olsgd_jax import (
     worker_mesh,
 )
 from olsgd_jax.types import Batch, ModelState, Params
-from olsgd_jax.workers.sharding import batch_shardings
+from olsgd_jax.workers import batch_shardings
 
 NUM_MEANS = 5  # alone, in every repetition
 

@@ -25,8 +25,7 @@ from experiments.reporting import stragglers
 from experiments.reporting.markdown import to_markdown
 from experiments.slowdowns import SLOWDOWNS
 from experiments.straggler_rounds import Question, measure
-from olsgd_jax._checks import check_choice, check_count
-from olsgd_jax.training.files import writing
+from olsgd_jax.training import check_choice, check_count, writing
 
 STRATEGIES = ("sync_sgd", "local_sgd", "cocod_sgd", "overlap_local_sgd")
 

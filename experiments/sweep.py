@@ -18,10 +18,9 @@ from experiments.presets import PRESETS, preset
 from experiments.reporting.markdown import to_markdown
 from experiments.reporting.sections import Section
 from experiments.runs import run_all
-from olsgd_jax import Config, Run, meet
-from olsgd_jax.training.files import writing
+from olsgd_jax.training import Config, Run, meet, writing
 from olsgd_jax.types import Option
-from olsgd_jax.workers.mesh import share_workers
+from olsgd_jax.workers import share_workers
 
 EVERY = 8  # local steps in a round of a strategy that averages at every one
 

@@ -18,7 +18,7 @@ from experiments.reporting.accuracy import accuracy_of
 from experiments.reporting.cases import Case, Group, Seeds, groups
 from experiments.reporting.sections import Section, Table
 from experiments.sweep import EVERY, preset_of, run_sweep, sweep_parser
-from olsgd_jax import Config, Run
+from olsgd_jax.training import Config, Run
 
 DATA = ("iid", "non_iid")
 STRATEGIES = ("cocod_sgd", "easgd", "overlap_local_sgd")

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from tensorboardX import SummaryWriter
 
-from olsgd_jax import Record
-from olsgd_jax.training.records.types import Entry
+from olsgd_jax.training import Entry, Record
 
 FIELDS = ("train_loss", "learning_rate", "spread", "bytes_per_step", "seconds")
 

@@ -28,8 +28,8 @@ from rich.table import Table
 
 from experiments.options import count
 from experiments.presets import preset
-from olsgd_jax import crop_and_flip, make_model, make_round, normalise
-from olsgd_jax.training.components import build
+from olsgd_jax import make_round
+from olsgd_jax.training import build, crop_and_flip, make_model, normalise
 from olsgd_jax.types import Batch
 
 NUM_WORKERS = 16

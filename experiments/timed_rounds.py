@@ -18,10 +18,9 @@ from jax.sharding import Mesh
 
 from experiments.network_rounds import meeting
 from experiments.network_work import OPTIMIZER, Work, loss, start, strategy_of
-from olsgd_jax import exact, on_workers, worker_mean, worker_mesh
-from olsgd_jax.drivers.host_programs import make_programs, put_mixed
-from olsgd_jax.round.local_steps import WorkerState
-from olsgd_jax.round.round_parts import make_round_parts
+from olsgd_jax import WorkerState, exact, on_workers, worker_mean, worker_mesh
+from olsgd_jax.drivers import make_programs, put_mixed
+from olsgd_jax.round import make_round_parts
 from olsgd_jax.types import ArrayTree, Batch, Grads
 
 NUM_WARM = 2  # rounds that compile and settle

@@ -27,7 +27,7 @@ from experiments.network_work import DEPTH, WIDTH, Work
 from experiments.options import count
 from experiments.reporting.timeline_figure import TIMELINE
 from experiments.timed_rounds import measure, together
-from olsgd_jax.training.files import writing
+from olsgd_jax.training import writing
 
 STRATEGIES = ("local_sgd", "overlap_local_sgd")
 

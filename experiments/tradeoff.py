@@ -24,7 +24,7 @@ from experiments.reporting.figures import Line, draw_lines
 from experiments.reporting.relative_time import MEAN_COST, relative_time
 from experiments.reporting.sections import Picture, Section, Table
 from experiments.sweep import EVERY, preset_of, run_sweep, sweep_parser
-from olsgd_jax import Config, Run
+from olsgd_jax.training import Config, Run
 
 SYNC_PERIODS, RANKS = (1, 2, 4, 8, 24), (1, 2, 4, 8)
 STRATEGIES = ("overlap_local_sgd", "local_sgd", "powersgd", "sync_sgd")

@@ -43,9 +43,17 @@ from experiments.output import (
     prepare_output,
 )
 from experiments.presets import PRESETS, preset
-from olsgd_jax import Config, Due, PreemptedError, Preemption, meet, train
-from olsgd_jax.training.components import Parts, build
-from olsgd_jax.workers.mesh import share_workers
+from olsgd_jax.training import (
+    Config,
+    Due,
+    Parts,
+    PreemptedError,
+    Preemption,
+    build,
+    meet,
+    train,
+)
+from olsgd_jax.workers import share_workers
 
 
 def resolve(args: argparse.Namespace) -> Config:

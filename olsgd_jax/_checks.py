@@ -14,6 +14,11 @@ def check_number(name: str, value: object, low: float, high: float, ends: str) -
       low: lower end.
       high: upper end.
       ends: brackets of the interval, as in "[]" or "[)".
+
+    >>> from olsgd_jax.training import check_number
+    >>> check_number("pullback", 1.5, 0, 1, "[]")
+    Traceback (most recent call last):
+    ValueError: pullback must be in [0, 1], got 1.5
     """
     kinds = int, float, np.integer, np.floating
     if isinstance(value, bool) or not isinstance(value, kinds):
@@ -28,7 +33,13 @@ def check_number(name: str, value: object, low: float, high: float, ends: str) -
 
 
 def check_count(name: str, value: object) -> None:
-    """Raises unless `value` is a whole number of at least 1, of 31 bits."""
+    """Raises unless `value` is a whole number of at least 1, of 31 bits.
+
+    >>> from olsgd_jax.training import check_count
+    >>> check_count("sync_period", 0)
+    Traceback (most recent call last):
+    ValueError: sync_period must be at least 1, got 0
+    """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < 1:
@@ -38,7 +49,13 @@ def check_count(name: str, value: object) -> None:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raises unless `value` is one of `choices`, and says which of them is near."""
+    """Raises unless `value` is one of `choices`, and says which of them is near.
+
+    >>> from olsgd_jax.training import check_choice
+    >>> check_choice("model", "mpl", ("mlp", "resnet8"))
+    Traceback (most recent call last):
+    ValueError: model must be one of mlp, resnet8, got 'mpl'; did you mean 'mlp'?
+    """
     if isinstance(value, str) and value in choices:
         return
     near = difflib.get_close_matches(str(value), choices, n=1)
@@ -47,7 +64,13 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def check_seed(name: str, value: object) -> None:
-    """Raises unless `value` is a whole number of 32 bits."""
+    """Raises unless `value` is a whole number of 32 bits.
+
+    >>> from olsgd_jax.training import check_seed
+    >>> check_seed("seed", -1)
+    Traceback (most recent call last):
+    ValueError: seed must be in [0, 2**32), got -1
+    """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if not 0 <= value < 2**32:  # JAX drops higher bits without a word

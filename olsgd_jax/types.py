@@ -6,6 +6,28 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+__all__ = [
+    "ArrayTree",
+    "Batch",
+    "Device",
+    "Driver",
+    "Dtype",
+    "EvaluatedModel",
+    "Grads",
+    "Loss",
+    "Mapping",
+    "Mean",
+    "MeanOf",
+    "ModelState",
+    "ModelStatePolicy",
+    "OptState",
+    "Option",
+    "Params",
+    "Present",
+    "Shards",
+    "StrategyState",
+]
+
 Params: TypeAlias = Any
 """A tree of floating-point arrays: one model's trained variables."""
 

@@ -22,7 +22,8 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 install_import_hook("olsgd_jax", "tests.typecheck.check")
 
-from olsgd_jax import load_dataset, worker_mesh  # noqa: E402  behind the hook
+from olsgd_jax import worker_mesh  # noqa: E402  behind the hook
+from olsgd_jax.training import load_dataset  # noqa: E402  behind the hook
 
 
 @pytest.fixture(params=["lanes", "devices"])

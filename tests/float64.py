@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from olsgd_jax import MLP, classification, init_state
+from olsgd_jax import init_state
+from olsgd_jax.training import MLP, classification
 
 
 def in_float64(config, parts):

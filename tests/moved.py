@@ -8,7 +8,7 @@ import sys
 
 import jax
 
-from olsgd_jax import Checkpoints, Config, join, meet, train, write_records
+from olsgd_jax.training import Checkpoints, Config, join, meet, train, write_records
 from olsgd_jax.training.components import build
 from tests.float64 import in_float64
 

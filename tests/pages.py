@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from olsgd_jax import Config, Evaluation, Record, Run
+from olsgd_jax.training import Config, Evaluation, Record, Run
 
 
 def of_consensus(loss, accuracy):

@@ -22,15 +22,9 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from jax.experimental import multihost_utils  # noqa: E402
 
-from olsgd_jax import (  # noqa: E402
-    init_state,
-    make_batches,
-    make_round,
-    overlap_local_sgd,
-    plain_loss,
-    worker_mesh,
-)
+from olsgd_jax import init_state, make_round, overlap_local_sgd, plain_loss, worker_mesh  # noqa: E402
 from olsgd_jax.drivers.forms import buckets  # noqa: E402
+from olsgd_jax.training import make_batches  # noqa: E402
 
 buckets.LEAST_BYTES = 256  # so that 106 numbers make three
 mesh = worker_mesh(6)

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from olsgd_jax import Checkpoints, init_state, join, make_round, meet, worker_mesh
+from olsgd_jax import init_state, make_round, worker_mesh
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.training import Checkpoints, join, meet
 
 TAU, M, ROUNDS = 2, 4, 3
 # Somebody is away in every round, so that workers are behind wherever it stops.

@@ -5,7 +5,8 @@ import jax
 import numpy as np
 import pytest
 
-from olsgd_jax import load_dataset, make_batches, partition_iid, worker_mesh
+from olsgd_jax import worker_mesh
+from olsgd_jax.training import load_dataset, make_batches, partition_iid
 from olsgd_jax.workers.sharding import batch_shardings
 
 NUM_EXAMPLES, SHARD, BATCH = 26, 6, 4  # four shards of 6, two examples left out

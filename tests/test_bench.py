@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments.launch import end_all, free_coordinator, start
-from olsgd_jax import MLP, make_worker_round, payload_bytes, worker_mesh
+from olsgd_jax import make_worker_round, payload_bytes, worker_mesh
 from olsgd_jax.aot.workloads import OPTIMIZER, Workload, arguments
 from olsgd_jax.bench.compare import Case, compare
 from olsgd_jax.bench.link import link_of
@@ -21,6 +21,7 @@ from olsgd_jax.bench.sending import Sending, sending
 from olsgd_jax.bench.show import milliseconds
 from olsgd_jax.bench.work import make_batches, make_rounds
 from olsgd_jax.timing import Ring, RingOrTree
+from olsgd_jax.training import MLP
 from olsgd_jax.training.components.strategy import named_strategy
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from olsgd_jax import STRATEGIES, Config, load_dataset, partition_iid
+from olsgd_jax import STRATEGIES
+from olsgd_jax.training import Config, load_dataset, partition_iid
 from olsgd_jax.training.components import (
     build,
     build_mesh,

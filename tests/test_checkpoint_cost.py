@@ -6,7 +6,7 @@ import pytest
 
 from experiments import checkpoint_cost
 from experiments.checkpoint_cost import BLOCK, NUM_WARM, configs, measure, row
-from olsgd_jax import Config
+from olsgd_jax.training import Config
 
 ROUND, CHECKPOINT = 0.25, 0.5  # seconds
 

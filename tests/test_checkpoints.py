@@ -13,7 +13,8 @@ import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from olsgd_jax import Checkpoints, init_state, overlap_local_sgd, worker_mesh
+from olsgd_jax import init_state, overlap_local_sgd, worker_mesh
+from olsgd_jax.training import Checkpoints
 from olsgd_jax.training.checkpoints import manager as directory_module
 from olsgd_jax.training.checkpoints import packs
 from olsgd_jax.training.checkpoints import schedule as due_module

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from olsgd_jax import load_dataset
+from olsgd_jax.training import load_dataset
 from olsgd_jax.training.data import cifar10 as module
 from olsgd_jax.training.data import decode
 from tests.fake_cifar10 import (

@@ -7,8 +7,9 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from olsgd_jax import STRATEGIES, Config
+from olsgd_jax import STRATEGIES
 from olsgd_jax._checks import check_choice
+from olsgd_jax.training import Config
 from olsgd_jax.training.config import STRATEGY_ARGS
 
 COUNTS = (

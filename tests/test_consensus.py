@@ -10,7 +10,6 @@ import pytest
 
 from olsgd_jax import (
     STRATEGIES,
-    Config,
     easgd,
     init_state,
     local_sgd,
@@ -20,6 +19,7 @@ from olsgd_jax import (
     plain_loss,
     spread,
 )
+from olsgd_jax.training import Config
 from olsgd_jax.training.components import build_strategy
 from olsgd_jax.workers.sharding import state_shardings
 

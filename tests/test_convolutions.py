@@ -7,15 +7,9 @@ import optax
 import pytest
 from jax import lax
 
-from olsgd_jax import (
-    ResNet,
-    classification,
-    init_state,
-    make_round,
-    overlap_local_sgd,
-    worker_mesh,
-)
+from olsgd_jax import init_state, make_round, overlap_local_sgd, worker_mesh
 from olsgd_jax.drivers.convolutions import channels_last_gradient
+from olsgd_jax.training import ResNet, classification
 
 KEYS = jax.random.split(jax.random.key(0))
 LAYOUTS = {

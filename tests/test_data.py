@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from olsgd_jax import load_dataset
+from olsgd_jax.training import load_dataset
 from olsgd_jax.training.data import images
 
 

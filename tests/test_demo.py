@@ -16,8 +16,8 @@ from experiments.report import write_report
 from experiments.reporting import exposed_time, overview
 from experiments.reporting.exposed_time import SLOW_LINK
 from experiments.slow_link import DEPTH, MEAN_SECONDS, RATES, STRATEGIES, width_for
-from olsgd_jax import read_records
 from olsgd_jax.timing import round_time
+from olsgd_jax.training import read_records
 from tests.pages import bars_of, svg_of, table_after
 
 REASON = loopback.why_not()

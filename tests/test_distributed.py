@@ -12,14 +12,14 @@ import pytest
 
 from experiments.killed import left_behind
 from experiments.launch import end_all, free_coordinator, start
-from olsgd_jax import Layout, Resumed, read_records
+from olsgd_jax.training import Layout, Resumed, read_records
 from tests.moved import go_on
 
 ROOT = pathlib.Path(__file__).parents[1]
 TRAIN = f"exec {sys.executable} -m experiments.train --width 4 --batch-size 4"
 MEETING = """
 import time
-from olsgd_jax import join, meet
+from olsgd_jax.training import join, meet
 process = join(peer_timeout=3)
 {}
 """

@@ -11,7 +11,7 @@ import pytest
 
 from experiments import elastic as experiment
 from experiments.progress import describe_change
-from olsgd_jax import (
+from olsgd_jax.training import (
     Checkpoints,
     Config,
     Layout,

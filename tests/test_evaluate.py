@@ -5,7 +5,7 @@ import importlib
 import numpy as np
 import pytest
 
-from olsgd_jax import Task, evaluate
+from olsgd_jax.training import Task, evaluate
 
 # The package's name for it is the function.
 module = importlib.import_module("olsgd_jax.training.evaluate")

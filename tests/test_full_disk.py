@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.report import write_report
-from olsgd_jax import Checkpoints, Config, write_records
+from olsgd_jax.training import Checkpoints, Config, write_records
 from olsgd_jax.training.data.array_cache import cached_arrays
 
 NO_SPACE = "cannot be written: No space left on device"

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from olsgd_jax import crop_and_flip, normalise
+from olsgd_jax.training import crop_and_flip, normalise
 
 
 def noise(*shape, seed=0):

@@ -3,18 +3,15 @@
 import ast
 import doctest
 import graphlib
-import inspect
+import importlib
 import pathlib
 import re
+import sys
 
 import jax
 import pytest
 
 import olsgd_jax
-import olsgd_jax.aot
-import olsgd_jax.overlap
-import olsgd_jax.theory
-import olsgd_jax.timing
 
 ROOT = pathlib.Path(olsgd_jax.__file__).parent
 # In the order in which data flows. A room imports only from lines above its own.
@@ -31,6 +28,8 @@ training
 aot
 bench
 """
+# These need an extra, and all above them needs none.
+HARNESS = {"training", "aot", "bench"}
 # Commands may use everything, wherever they are.
 COMMANDS = {"overlap.__main__", "bench.__main__"}
 
@@ -108,6 +107,41 @@ def test_reductions_alone_talk_to_the_network():
     assert found == {"reductions.exact": ["psum", "all_to_all"]}
 
 
+@pytest.mark.parametrize("name", [x for x in MODULES if room_of(x) not in HARNESS])
+def test_the_core_imports_four_packages_and_the_standard_library(name):
+    if name in COMMANDS:
+        return
+    allowed = {"jax", "jaxtyping", "numpy", "optax", "olsgd_jax"}
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for package in {x.split(".")[0] for x in names} - sys.stdlib_module_names:
+            assert package in allowed, f"{name} imports {package}"
+
+
+EXPERIMENTS = sorted((ROOT.parent / "experiments").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_experiments_import_public_names_alone(path):
+    public = public_names()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("olsgd_jax"):
+            hidden = {x.name for x in node.names} - set(public.get(node.module, ()))
+            assert not hidden, f"{node.module} has no public {', '.join(hidden)}"
+        elif isinstance(node, ast.Import):
+            deep = [x.name for x in node.names if x.name.startswith("olsgd_jax.")]
+            assert not deep, f"{deep} instead of names from a room"
+
+
+def test_a_public_name_has_one_home():
+    homes = [name for names in public_names().values() for name in names]
+    assert len(set(homes)) == len(homes)
+
+
 def test_drivers_alone_compile_rounds():
     jits = {n for n, path in MODULES.items() if "donate_arg" in path.read_text()}
     assert jits == {"drivers.fused", "drivers.step"}
@@ -118,18 +152,17 @@ def test_files_are_short(path):
     assert len(path.read_text().splitlines()) <= 300
 
 
+def public_names():
+    """The names that each module lists in its `__all__`, of those that have one."""
+    rooms = {f"olsgd_jax.{room}".rstrip(".") for room in ("", *LEVEL)}
+    modules = {room: importlib.import_module(room) for room in rooms}
+    return {room: x.__all__ for room, x in modules.items() if hasattr(x, "__all__")}
+
+
 def public_objects():
-    packages = (
-        olsgd_jax,
-        olsgd_jax.aot,
-        olsgd_jax.overlap,
-        olsgd_jax.theory,
-        olsgd_jax.timing,
-    )
-    for module in packages:
-        for name, thing in vars(module).items():
-            if not name.startswith("_") and not inspect.ismodule(thing):
-                yield name, thing
+    for room, names in sorted(public_names().items()):
+        for name in names if room != "olsgd_jax.types" else ():
+            yield name, getattr(sys.modules[room], name)
 
 
 @pytest.mark.parametrize(("name", "thing"), list(public_objects()))

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from olsgd_jax import ResNet, Transformer
 from olsgd_jax.aot.workloads import WORKLOADS
+from olsgd_jax.training import ResNet, Transformer
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from experiments.options import add_config_options, config_options
-from olsgd_jax import Config
+from olsgd_jax.training import Config
 
 
 def parse(*words):

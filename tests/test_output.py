@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from olsgd_jax import read_records
+from olsgd_jax.training import read_records
 
 SMALL = ["--width", "4", "--batch-size", "4", "--evaluate-every", "2"]
 

@@ -10,8 +10,6 @@ import optax
 import pytest
 
 from olsgd_jax import (
-    MLP,
-    classification,
     distribute,
     init_state,
     local_sgd,
@@ -29,6 +27,7 @@ from olsgd_jax.drivers.forms.base import flat_form, fragments_form
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.overlap import assert_overlapped, overlap_report
 from olsgd_jax.round.worker_round import tree_form
+from olsgd_jax.training import MLP, classification
 from olsgd_jax.workers.sharding import state_shardings
 
 TAU, BATCH, FEATURES, WIDTH, CLASSES = 4, 32, 512, 256, 10

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from olsgd_jax import (
+from olsgd_jax.training import (
     PARTITIONS,
     label_histogram,
     load_dataset,

@@ -10,14 +10,10 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from olsgd_jax import (
-    MLP,
-    classification,
     init_state,
-    make_batches,
     make_round,
     model_of,
     overlap_local_sgd,
-    partition_iid,
     plain_loss,
     powersgd,
     spread,
@@ -26,6 +22,7 @@ from olsgd_jax import (
 )
 from olsgd_jax.drivers.forms.base import flat_form
 from olsgd_jax.drivers.platforms import Platform
+from olsgd_jax.training import MLP, classification, make_batches, partition_iid
 from olsgd_jax.workers.mesh import worker_devices
 from olsgd_jax.workers.sharding import batch_shardings, state_shardings
 

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import pytest
 
 from experiments.plan import streaming
-from olsgd_jax import MLP, plan
+from olsgd_jax.aot import plan
 from olsgd_jax.aot.step_cost import step_flops
 from olsgd_jax.aot.targets import target
 from olsgd_jax.aot.workloads import Workload
 from olsgd_jax.timing import RingOrTree
+from olsgd_jax.training import MLP
 
 COMPILER = importlib.util.find_spec("jax_cuda13_plugin") is not None
 needs_compiler = pytest.mark.skipif(

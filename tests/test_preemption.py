@@ -16,7 +16,7 @@ from rich.console import Console
 from experiments.launch import end_all, free_coordinator, start
 from experiments.output import describe_stop
 from experiments.same_run import end_of
-from olsgd_jax import Checkpoints, Config, PreemptedError, Preemption, train
+from olsgd_jax.training import Checkpoints, Config, PreemptedError, Preemption, train
 from olsgd_jax.training.cluster.preemption import RESUMABLE
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -63,7 +63,7 @@ def test_nobody_is_asked_after_the_last_round():
 
 WAITING = """
 import time
-from olsgd_jax import Preemption
+from olsgd_jax.training import Preemption
 with Preemption() as preempted:
     print("ready", flush=True)
     while not preempted():
@@ -88,7 +88,7 @@ def test_a_second_sigint_ends_the_process_at_once():
 # One is five times as fast as another, and they do not wait for each other.
 COUNTING = """
 import time
-from olsgd_jax import Preemption, join, meet
+from olsgd_jax.training import Preemption, join, meet
 process, num_calls = join(), 1
 meet()
 with Preemption() as preempted:

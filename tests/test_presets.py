@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.presets import NON_IID, PRESETS, preset
-from olsgd_jax import PARTITIONS
+from olsgd_jax.training import PARTITIONS
 from olsgd_jax.training.components import build_schedule
 
 

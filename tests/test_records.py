@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from olsgd_jax import (
+from olsgd_jax.training import (
     Config,
     Evaluation,
     Record,

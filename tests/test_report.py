@@ -8,7 +8,7 @@ import pytest
 
 from experiments import report
 from experiments.reporting import overview
-from olsgd_jax import Config, Layout, Resumed, write_records
+from olsgd_jax.training import Config, Layout, Resumed, write_records
 from tests.pages import (
     RECORDS,
     bars_of,

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from olsgd_jax import Config, init_state, worker_mesh
+from olsgd_jax import init_state, worker_mesh
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.training import Config
 from olsgd_jax.training.components import build
 from olsgd_jax.training.recovery.elastic import resized
 from olsgd_jax.training.recovery.regroup import like_workers

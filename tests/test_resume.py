@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from olsgd_jax import Checkpoints, Config, Due, Layout, Record, Resumed, train
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.training import Checkpoints, Config, Due, Layout, Record, Resumed, train
 from olsgd_jax.training.components import build
 
 

@@ -9,8 +9,9 @@ import optax
 import pytest
 from flax.training.train_state import TrainState
 
-from olsgd_jax import Checkpoints, distribute, on_workers, to_workers
+from olsgd_jax import distribute, on_workers, to_workers
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.training import Checkpoints
 from olsgd_jax.training.checkpoints.codec import to_flat
 from tests.helpers import mesh_of
 from tests.stopped_rounds import build_one

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.launch import end_all, free_coordinator, start
-from olsgd_jax import Checkpoints
+from olsgd_jax.training import Checkpoints
 from olsgd_jax.training.checkpoints.codec import to_flat
 from tests.stopped_rounds import OF_PROCESSES, ROUNDS, WAYS, go_on, states_and_rounds
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from experiments.diverging import rollbacks_of
-from olsgd_jax import (
+from olsgd_jax import model_of
+from olsgd_jax.training import (
     Checkpoints,
     Config,
     Due,
@@ -21,7 +22,6 @@ from olsgd_jax import (
     Record,
     Rollback,
     Rollbacks,
-    model_of,
     read_records,
     train,
     write_records,

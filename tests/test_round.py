@@ -10,9 +10,7 @@ import optax
 import pytest
 
 from olsgd_jax import (
-    MLP,
     WORKERS,
-    classification,
     cocod_sgd,
     easgd,
     exact,
@@ -30,6 +28,7 @@ from olsgd_jax import (
 )
 from olsgd_jax.round.round_parts import make_round_parts
 from olsgd_jax.round.state import check_state
+from olsgd_jax.training import MLP, classification
 from tests import helpers
 
 DELAYED = {

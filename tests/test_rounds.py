@@ -3,8 +3,7 @@
 import jax
 import numpy as np
 
-from olsgd_jax import Config
-from olsgd_jax.training import rounds
+from olsgd_jax.training import Config, rounds
 from olsgd_jax.training.components import build
 
 CONFIG = Config(width=4, num_workers=2, sync_period=2, batch_size=4, num_rounds=3)

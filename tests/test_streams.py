@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from olsgd_jax import make_batches, worker_mesh
+from olsgd_jax import worker_mesh
+from olsgd_jax.training import make_batches
 from olsgd_jax.training.data.streams import make_stream
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from olsgd_jax import read_records
+from olsgd_jax.training import read_records
 
 SMALL = [
     "--width",

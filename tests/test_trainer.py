@@ -8,8 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from olsgd_jax import Config, evaluate, train
-from olsgd_jax.training import rounds
+from olsgd_jax.training import Config, evaluate, rounds, train
 from olsgd_jax.training.components import build
 
 SMALL = Config(width=8, num_rounds=5, evaluate_every=2, batch_size=8)

@@ -9,7 +9,7 @@ import pytest
 
 from experiments import report, train
 from experiments.output import prepare_output
-from olsgd_jax import Config, write_records
+from olsgd_jax.training import Config, write_records
 from tests.pages import FACTS, RECORDS
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -5,7 +5,8 @@ import types
 import jax
 import pytest
 
-from olsgd_jax import Config, Process, join, worker_mesh
+from olsgd_jax import worker_mesh
+from olsgd_jax.training import Config, Process, join
 from olsgd_jax.training.cluster.discover import ENVIRONMENT, find_processes
 from olsgd_jax.training.cluster.exit_reason import JAX_ENDED_IT, explanation
 from olsgd_jax.training.components import build_mesh

@@ -10,7 +10,7 @@ import sys
 
 import jax
 
-from olsgd_jax import Config, join, meet, train, write_records
+from olsgd_jax.training import Config, join, meet, train, write_records
 from olsgd_jax.training.components import build
 from tests.float64 import in_float64
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 
 from experiments.reporting.cases import Case, Seeds
-from olsgd_jax import Run
+from olsgd_jax.training import Run
 
 
 def accuracy_of(seeds: Iterable[Run]) -> str:

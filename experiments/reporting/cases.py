@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from experiments.paper import NAMES
 from experiments.presets import preset
-from olsgd_jax import Config, Run
+from olsgd_jax.training import Config, Run
 from olsgd_jax.types import Option
 
 EVERY_STEP = ("sync_sgd", "powersgd")

@@ -14,7 +14,7 @@ from experiments.paper import ACCURACY, NAMES, SYNC_PERIODS, SYNC_SGD
 from experiments.reporting.accuracy import last_accuracies
 from experiments.reporting.cases import groups
 from experiments.reporting.sections import Section, Table
-from olsgd_jax import Run
+from olsgd_jax.training import Run
 
 MEANING = (
     "Every row is a pair of test accuracies in percent, means over seeds, of which the "

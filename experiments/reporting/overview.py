@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from experiments.progress import describe_change
 from experiments.reporting.figures import Line, draw_bars, draw_lines
 from experiments.reporting.sections import Picture, Section, Table
-from olsgd_jax import Record, Run
+from olsgd_jax.training import Record, Run
 
 COLUMNS = {
     "test_accuracy": "{:.2%}",

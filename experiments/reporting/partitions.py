@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 from experiments.reporting.drawing import colour, drawn
 from experiments.reporting.sections import Picture, Section
-from olsgd_jax import Run
+from olsgd_jax.training import Run
 
 MEANING = "Examples by worker and class; of every partition, that of its first seed."
 

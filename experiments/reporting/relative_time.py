@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-from olsgd_jax import Config, Run
 from olsgd_jax.timing import Constant, Setting, round_time
-from olsgd_jax.training.components import build_strategy
+from olsgd_jax.training import Config, Run, build_strategy
 
 MEAN_COST = 0.346  # local steps: the paper's ratio of communication to computation
 

@@ -8,7 +8,7 @@ from experiments.reporting.cases import Case, Seeds, groups
 from experiments.reporting.figures import Line, draw_lines
 from experiments.reporting.sections import Picture, Section
 from experiments.tables import STRATEGIES
-from olsgd_jax import Record, Run
+from olsgd_jax.training import Record, Run
 
 SYNC_PERIOD = 2  # of the paper's figures
 MEANING = (

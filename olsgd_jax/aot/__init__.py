@@ -1,4 +1,14 @@
 """Hardware that is not here: compile for it, and plan with it."""
 
-from olsgd_jax.aot.targets import TARGETS as TARGETS
-from olsgd_jax.aot.targets import target as target
+from olsgd_jax.aot.planner import Expected, Plan, plan
+from olsgd_jax.aot.targets import TARGETS, target
+from olsgd_jax.aot.workloads import WORKLOADS
+
+__all__ = [
+    "TARGETS",
+    "WORKLOADS",
+    "Expected",
+    "Plan",
+    "plan",
+    "target",
+]

@@ -35,7 +35,7 @@ class Expected(NamedTuple):
     """What to expect of one strategy.
 
     >>> import numpy as np
-    >>> from olsgd_jax import Expected
+    >>> from olsgd_jax.aot import Expected
     >>> from olsgd_jax.timing import RoundTime
     >>> time = RoundTime(seconds=2.0, compute=np.array([1.0]))
     >>> Expected("local_sgd", False, 4, bytes_per_round=400, time=time).time.utilisation
@@ -52,7 +52,7 @@ class Expected(NamedTuple):
 class Plan(NamedTuple):
     """What to expect of a target.
 
-    >>> from olsgd_jax import Plan
+    >>> from olsgd_jax.aot import Plan
     >>> made_up = Plan(
     ...     "h100:1x16x8", num_workers=128, parameter_bytes=400, step_flops=None,
     ...     step_seconds=0.1, mean_seconds=0.3, hiding_period=3, expected=(),
@@ -99,7 +99,7 @@ def plan(
       stragglers: mean extra time of a local step by chance, in steps.
       step_seconds: of a local step, where it was measured: nothing is compiled then.
 
-    >>> from olsgd_jax import plan
+    >>> from olsgd_jax.aot import plan
     >>> plan("v5e", "vgg", bandwidth=1.25e9)
     Traceback (most recent call last):
     ValueError: model must be one of mlp, resnet18, transformer, got 'vgg'

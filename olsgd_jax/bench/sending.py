@@ -9,14 +9,12 @@ from jax.sharding import Mesh
 
 from olsgd_jax.drivers.forms.base import fragments_form
 from olsgd_jax.drivers.platforms import default_driver, platform_of
-from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.reductions.exact import num_bytes, worker_mean
-from olsgd_jax.reductions.send_nothing import send_nothing
-from olsgd_jax.round.gradients import reduce_gradients
 from olsgd_jax.round.local_steps import Carry, Steps, WorkerState
 from olsgd_jax.round.worker_round import Form
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import ArrayTree, Driver, Message, Params, ReductionState
+from olsgd_jax.timing.payload import gradient_messages, noting
+from olsgd_jax.types import ArrayTree, Driver, Params
 from olsgd_jax.workers.axis import WORKERS, on_workers
 from olsgd_jax.workers.sharding import to_workers
 
@@ -53,14 +51,14 @@ def sending(
         form = platform.streamed or fragments_form(mesh)
     messages: list[ArrayTree] = []
 
-    noting = _noting(messages)
+    reduction = noting(messages)
 
     def send(params: Params) -> Params:
         match strategy.mean_of:
             case "start":
-                form(noting, (params, ()), _no_steps, sync_period)
+                form(reduction, (params, ()), _no_steps, sync_period)
             case "end":
-                noting.reduce(params, ())
+                reduction.reduce(params, ())
             case "gradients":
                 messages.extend(gradient_messages(strategy, params))
         return params
@@ -73,33 +71,6 @@ def sending(
     jax.eval_shape(on_workers(send, mesh), of_all)
     names = {"start": _name(form), "end": "tree", "gradients": "gradients"}
     return Sending(driver, names[strategy.mean_of], tuple(messages))
-
-
-def gradient_messages(strategy: Strategy, params: Params) -> list[ArrayTree]:
-    """Gives the shapes of what a worker sends at every step to average gradients.
-
-    >>> from olsgd_jax import sync_sgd
-    >>> gradient_messages(sync_sgd(), jnp.zeros(3))
-    [ShapeDtypeStruct(shape=(3,), dtype=float32)]
-    """
-    messages: list[ArrayTree] = []
-    states = jax.eval_shape(strategy.init, params), ()
-    noting = _noting(messages)
-    jax.eval_shape(lambda *x: reduce_gradients(strategy, noting, *x)[0], params, states)
-    return messages
-
-
-def _noting(messages: list[ArrayTree]) -> Reduction:
-    """Sends nothing, and appends the shapes of every message to a list."""
-    own = send_nothing()
-
-    def note(message: Message, state: ReductionState, *args, **options) -> tuple:
-        messages.append(
-            jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), message)
-        )
-        return own.reduce(message, state, *args, **options)
-
-    return own._replace(name="noting", reduce=note)
 
 
 def means_alone(messages: tuple[ArrayTree, ...], mesh: Mesh) -> Callable[[], None]:

@@ -44,7 +44,20 @@ class Programs(NamedTuple):
 def make_programs(
     parts: RoundParts, reduction: Reduction, mesh: Mesh | None, mapping: Mapping | None
 ) -> Callable[[WorkerState, Present | None], Programs]:
-    """Gives a function that knows the programs for a state; arguments as of `host`."""
+    """Gives a function that knows the programs for a state; arguments as of `host`.
+
+    >>> import jax.numpy as jnp, optax
+    >>> from olsgd_jax import cocod_sgd, init_state, plain_loss, worker_mean
+    >>> from olsgd_jax.drivers import make_programs
+    >>> from olsgd_jax.round import make_round_parts
+    >>> loss, sgd = plain_loss(lambda params, batch: params @ batch), optax.sgd(1)
+    >>> parts = make_round_parts(loss, sgd, cocod_sgd(), "local", worker_mean)
+    >>> state = init_state(jnp.array([3.0]), sgd, cocod_sgd(), num_workers=2)
+    >>> [mean], [mix] = make_programs(parts, worker_mean, None, None)(state, None)
+    >>> mean(state, None)
+    {'float32': Array([[3.],
+           [3.]], dtype=float32)}
+    """
 
     def mean_of_bucket(
         start: WorkerState, present: Present | None, *, number: int, num: int
@@ -127,7 +140,15 @@ def _mixes(
 def put_mixed(
     end: WorkerState, mixed: dict[int, jax.Array], present: Present | None
 ) -> WorkerState:
-    """Puts what all mixes of a round gave in its place."""
+    """Puts what all mixes of a round gave in its place.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import WorkerState
+    >>> from olsgd_jax.drivers import put_mixed
+    >>> end = WorkerState(jnp.zeros(2), (), (), (), jax.random.key(0), jnp.zeros(2))
+    >>> put_mixed(end, {0: jnp.ones(2), 1: jnp.ones(2)}, None).params.tolist()
+    [1.0, 1.0]
+    """
     names = changed_by_mix(present)
     like = jax.tree.structure([getattr(end, name) for name in names])
     fields = jax.tree.unflatten(like, [mixed[i] for i in range(like.num_leaves)])

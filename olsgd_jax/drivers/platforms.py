@@ -75,7 +75,7 @@ class Platform(NamedTuple):
 def platform_of(mesh: Mesh | None) -> Platform:
     """Chooses by the kind of the mesh's devices; lanes have no network to hide.
 
-    >>> from olsgd_jax.drivers.platforms import platform_of
+    >>> from olsgd_jax.drivers import platform_of
     >>> platform_of(None).compiler_options
     {}
     """

@@ -1,1 +1,7 @@
 """The round: local steps, one mean, one mix, and the state they carry on."""
+
+from olsgd_jax.round.round_parts import make_round_parts
+
+__all__ = [
+    "make_round_parts",
+]

@@ -70,7 +70,16 @@ def make_round_parts(
     reduction: Reduction,
     gradient: Gradient = jax.value_and_grad,
 ) -> RoundParts:
-    """Builds the parts of one worker's round; arguments as of `make_worker_round`."""
+    """Builds the parts of one worker's round; arguments as of `make_worker_round`.
+
+    >>> import optax
+    >>> from olsgd_jax import local_sgd, plain_loss, worker_mean
+    >>> from olsgd_jax.round import make_round_parts
+    >>> loss = plain_loss(lambda params, batch: ((params - batch) ** 2).sum())
+    >>> parts = make_round_parts(loss, optax.sgd(1), local_sgd(), "local", worker_mean)
+    >>> parts.stepped
+    ('params', 'model_state', 'opt_state')
+    """
     check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
 
     def to_send(state: WorkerState, present: Present | None = None) -> Outgoing:

@@ -11,7 +11,11 @@ import jax
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
-from olsgd_jax.types import ArrayTree
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.send_nothing import send_nothing
+from olsgd_jax.round.gradients import reduce_gradients
+from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.types import ArrayTree, Message, Params, ReductionState
 from olsgd_jax.workers.axis import WORKERS
 
 
@@ -31,6 +35,41 @@ def payload_bytes(fn: Callable, *args: ArrayTree, num_workers: int) -> int:
     one_worker = jax.eval_shape(lambda x: jax.tree.map(lambda leaf: leaf[0], x), args)
     traced = jax.make_jaxpr(fn, axis_env=[(WORKERS, num_workers)])(*one_worker)
     return _sent_by(traced.jaxpr)
+
+
+def gradient_messages(strategy: Strategy, params: Params) -> list[ArrayTree]:
+    """Gives the shapes of what a worker sends at every step to average gradients.
+
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import sync_sgd
+    >>> from olsgd_jax.timing import gradient_messages
+    >>> gradient_messages(sync_sgd(), jnp.zeros(3))
+    [ShapeDtypeStruct(shape=(3,), dtype=float32)]
+    """
+    messages: list[ArrayTree] = []
+    states = jax.eval_shape(strategy.init, params), ()
+    reduction = noting(messages)
+    jax.eval_shape(
+        lambda *x: reduce_gradients(strategy, reduction, *x)[0], params, states
+    )
+    return messages
+
+
+def noting(messages: list[ArrayTree]) -> Reduction:
+    """Builds a reduction that sends nothing, and notes the shapes of its messages.
+
+    Args:
+      messages: list that every message's shapes are appended to.
+    """
+    own = send_nothing()
+
+    def note(message: Message, state: ReductionState, *args, **options) -> tuple:
+        messages.append(
+            jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), message)
+        )
+        return own.reduce(message, state, *args, **options)
+
+    return own._replace(name="noting", reduce=note)
 
 
 def _sent_by(jaxpr: Jaxpr) -> int:

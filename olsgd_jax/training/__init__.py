@@ -1,1 +1,108 @@
 """The reference harness: a config becomes a training run, and the run its records."""
+
+from olsgd_jax._checks import check_choice, check_count, check_number, check_seed
+from olsgd_jax.training.checkpoints import Checkpoint, Checkpoints, Due
+from olsgd_jax.training.cluster.discover import ENVIRONMENT, variables
+from olsgd_jax.training.cluster.join import Process, join, meet
+from olsgd_jax.training.cluster.preemption import RESUMABLE, PreemptedError, Preemption
+from olsgd_jax.training.command_line import add_process_options, count, join_as_asked
+from olsgd_jax.training.components import Parts, build, build_strategy
+from olsgd_jax.training.components.strategy import named_strategy
+from olsgd_jax.training.config import Config
+from olsgd_jax.training.data.batches import make_batches
+from olsgd_jax.training.data.dataset import Dataset
+from olsgd_jax.training.data.datasets import load_dataset
+from olsgd_jax.training.data.images import crop_and_flip, normalise
+from olsgd_jax.training.data.named_partitions import (
+    PARTITIONS,
+    label_histogram,
+    make_partition,
+)
+from olsgd_jax.training.data.partition import (
+    partition_dirichlet,
+    partition_iid,
+    partition_paper_non_iid,
+)
+from olsgd_jax.training.describe import Facts, describe
+from olsgd_jax.training.evaluate import Evaluation, evaluate
+from olsgd_jax.training.files import writing
+from olsgd_jax.training.loop import train
+from olsgd_jax.training.models import MODELS, make_model
+from olsgd_jax.training.models.mlp import MLP
+from olsgd_jax.training.models.resnet import ResNet
+from olsgd_jax.training.models.transformer import Transformer
+from olsgd_jax.training.records.jsonl import read_records, write_records
+from olsgd_jax.training.records.provenance import commit, versions
+from olsgd_jax.training.records.types import (
+    Entry,
+    Layout,
+    Record,
+    Resumed,
+    Rollback,
+    Run,
+)
+from olsgd_jax.training.recovery.divergence import DivergedError
+from olsgd_jax.training.recovery.rollback import Rollbacks
+from olsgd_jax.training.tasks import Task, classification
+
+__all__ = [
+    "ENVIRONMENT",
+    "MLP",
+    "MODELS",
+    "PARTITIONS",
+    "RESUMABLE",
+    "Checkpoint",
+    "Checkpoints",
+    "Config",
+    "Dataset",
+    "DivergedError",
+    "Due",
+    "Entry",
+    "Evaluation",
+    "Facts",
+    "Layout",
+    "Parts",
+    "PreemptedError",
+    "Preemption",
+    "Process",
+    "Record",
+    "ResNet",
+    "Resumed",
+    "Rollback",
+    "Rollbacks",
+    "Run",
+    "Task",
+    "Transformer",
+    "add_process_options",
+    "build",
+    "build_strategy",
+    "check_choice",
+    "check_count",
+    "check_number",
+    "check_seed",
+    "classification",
+    "commit",
+    "count",
+    "crop_and_flip",
+    "describe",
+    "evaluate",
+    "join",
+    "join_as_asked",
+    "label_histogram",
+    "load_dataset",
+    "make_batches",
+    "make_model",
+    "make_partition",
+    "meet",
+    "named_strategy",
+    "normalise",
+    "partition_dirichlet",
+    "partition_iid",
+    "partition_paper_non_iid",
+    "read_records",
+    "train",
+    "variables",
+    "versions",
+    "write_records",
+    "writing",
+]

@@ -7,7 +7,12 @@ from olsgd_jax.training.cluster.join import JOIN_TIMEOUT, PEER_TIMEOUT, Process,
 
 
 def count(text: str) -> int:
-    """Reads a whole number of at least 1, for argparse."""
+    """Reads a whole number of at least 1, for argparse.
+
+    >>> from olsgd_jax.training import count
+    >>> count("12")
+    12
+    """
     try:
         value = int(text)
         check_count("it", value)
@@ -18,7 +23,15 @@ def count(text: str) -> int:
 
 
 def add_process_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `join`."""
+    """Adds the options of `join`.
+
+    >>> import argparse
+    >>> from olsgd_jax.training import add_process_options
+    >>> parser = argparse.ArgumentParser()
+    >>> add_process_options(parser)
+    >>> parser.parse_args(["--num-processes", "2"]).num_processes
+    2
+    """
     group = parser.add_argument_group(
         "options of several processes",
         "experiments.launch, SLURM, Open MPI, GKE and Cloud TPU need none of the first "
@@ -44,7 +57,15 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 
 
 def join_as_asked(args: argparse.Namespace) -> Process:
-    """Joins the processes that a command line is about."""
+    """Joins the processes that a command line is about.
+
+    >>> import argparse
+    >>> from olsgd_jax.training import add_process_options, join_as_asked
+    >>> parser = argparse.ArgumentParser()
+    >>> add_process_options(parser)
+    >>> join_as_asked(parser.parse_args([]))  # no option: this process is alone
+    Process(id=0, num_processes=1)
+    """
     return join(
         args.coordinator,
         args.num_processes,

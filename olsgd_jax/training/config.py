@@ -29,7 +29,7 @@ class Config:
     which knows them. An epoch is as many local steps as workers need to go through
     their examples once, on average.
 
-    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.training import Config
     >>> Config(num_workers=8).strategy_args
     {'pullback': 0.6, 'anchor_momentum': 0.7}
     >>> Config(sync_period=0)

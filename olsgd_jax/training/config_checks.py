@@ -49,7 +49,7 @@ _MAY_BE_NONE = ("width", "mapping")
 def check_options(options: Mapping[str, types.Option]) -> None:
     """Raises unless every option of a config can be what it is.
 
-    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.training import Config
     >>> check_options(vars(Config()))
     >>> check_options(vars(Config()) | {"augment": "no"})
     Traceback (most recent call last):

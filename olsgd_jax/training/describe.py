@@ -14,7 +14,7 @@ from olsgd_jax.training.data.named_partitions import label_histogram
 class Facts(NamedTuple):
     """What follows from a config and its data.
 
-    >>> from olsgd_jax import Config, describe
+    >>> from olsgd_jax.training import Config, describe
     >>> describe(Config(strategy="local_sgd", width=32)).num_parameters
     2410
     """
@@ -33,7 +33,7 @@ def describe(config: Config, parts: Parts | None = None) -> Facts:
       config: of the run.
       parts: what `build` made of it; built here by default.
 
-    >>> from olsgd_jax import Config, describe
+    >>> from olsgd_jax.training import Config, describe
     >>> facts = describe(Config(num_rounds=90, num_workers=2, batch_size=32))
     >>> facts.num_steps, facts.num_epochs, len(facts.histogram)
     (360, 16.0, 2)

@@ -19,7 +19,7 @@ CHUNK = 4096
 class Evaluation(NamedTuple):
     """How good a model is on some examples.
 
-    >>> from olsgd_jax import Evaluation
+    >>> from olsgd_jax.training import Evaluation
     >>> Evaluation(loss=0.25, accuracy=0.9).accuracy
     0.9
     """
@@ -45,7 +45,7 @@ def evaluate(
       labels: of the same examples.
 
     >>> import numpy as np
-    >>> from olsgd_jax import Task, evaluate
+    >>> from olsgd_jax.training import Task, evaluate
     >>> identity = Task(None, None, predict=lambda params, model_state, x: x)
     >>> logits = np.zeros((2, 4), np.float32)
     >>> loss, accuracy = evaluate(identity, (), (), logits, np.array([0, 3]))

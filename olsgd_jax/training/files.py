@@ -14,6 +14,7 @@ def writing(what: object, hint: str = "") -> Iterator[None]:
       what: as in the path of a file; what the system says has none on a full disk.
       hint: what can be done about it.
 
+    >>> from olsgd_jax.training import writing
     >>> with writing("run.jsonl"):
     ...     raise OSError(28, "No space left on device")
     Traceback (most recent call last):

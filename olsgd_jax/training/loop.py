@@ -79,7 +79,7 @@ def train(
       PreemptedError: when the run was asked to stop, while records are asked for, and
         a checkpoint of it is written.
 
-    >>> from olsgd_jax import Config, train
+    >>> from olsgd_jax.training import Config, train
     >>> [record.step for record in train(Config(num_rounds=3, evaluate_every=2))]
     [8, 12]
     """

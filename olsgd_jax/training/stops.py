@@ -41,7 +41,7 @@ def what_to_do(
 ) -> Todo:
     """Says what is to be done after so many rounds, the same in all processes.
 
-    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.training import Config
     >>> what_to_do(Config(evaluate_every=3), number=4, due=None, preempted=None)
     Todo(record=False, save=False, end=False)
     """

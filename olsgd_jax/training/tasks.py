@@ -16,7 +16,8 @@ class Task(NamedTuple):
     """What is learned, as pure functions.
 
     >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import Task, plain_loss
+    >>> from olsgd_jax import plain_loss
+    >>> from olsgd_jax.training import Task
     >>> def loss(params, batch):
     ...     return jnp.sum((params - batch) ** 2)
     >>> task = Task(lambda key: (jnp.zeros(3), {}), plain_loss(loss))
@@ -30,26 +31,6 @@ class Task(NamedTuple):
     loss: Loss
     # params, model_state, inputs -> outputs, for evaluation; None without outputs.
     predict: Callable[[Params, ModelState, ArrayTree], jax.Array] | None = None
-
-
-def plain_loss(loss: Callable[[Params, Batch], Float[Array, ""]]) -> Loss:
-    """Makes a `Loss` of one that has neither model state nor randomness.
-
-    >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import plain_loss
-    >>> loss = plain_loss(lambda params, batch: jnp.sum(params * batch))
-    >>> value, _ = loss(jnp.ones(3), {}, jnp.arange(3.0), jax.random.key(0))
-    >>> value.item()
-    3.0
-    """
-
-    def full_loss(
-        params: Params, model_state: ModelState, batch: Batch, key: Key[Array, ""]
-    ) -> tuple[Float[Array, ""], ModelState]:
-        del key
-        return loss(params, batch), model_state
-
-    return full_loss
 
 
 def classification(
@@ -72,7 +53,7 @@ def classification(
         such as `normalise`.
 
     >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import MLP, classification
+    >>> from olsgd_jax.training import MLP, classification
     >>> task = classification(MLP(8, num_classes=3), jax.ShapeDtypeStruct((1, 4), "f4"))
     >>> params, model_state = task.init(jax.random.key(0))
     >>> task.predict(params, model_state, jnp.zeros((5, 4))).shape

@@ -1,1 +1,10 @@
 """Workers: the axis along which they lie, their mesh, and how arrays lie on it."""
+
+from olsgd_jax.workers.mesh import share_workers
+from olsgd_jax.workers.sharding import batch_shardings, state_shardings
+
+__all__ = [
+    "batch_shardings",
+    "share_workers",
+    "state_shardings",
+]

@@ -90,6 +90,7 @@ def process_devices() -> list[list[Device]]:
 def share_workers(num_workers: int, num_processes: int) -> int:
     """Counts the workers of one process.
 
+    >>> from olsgd_jax.workers import share_workers
     >>> share_workers(num_workers=8, num_processes=2)
     4
     """

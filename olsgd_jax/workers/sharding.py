@@ -78,7 +78,9 @@ def state_shardings(
 ) -> ArrayTree:
     """Says how arrays with a leading worker axis lie on the mesh; None without one.
 
+    >>> import jax.numpy as jnp
     >>> from olsgd_jax import worker_mesh
+    >>> from olsgd_jax.workers import state_shardings
     >>> state_shardings(jnp.zeros((1, 3)), worker_mesh(1)).spec
     P('workers',)
     """
@@ -97,7 +99,9 @@ def state_shardings(
 def batch_shardings(batches: ArrayTree, mesh: Mesh | None) -> ArrayTree:
     """Says how batches (worker, local step, batch, ...) lie on the mesh.
 
+    >>> import jax.numpy as jnp
     >>> from olsgd_jax import worker_mesh
+    >>> from olsgd_jax.workers import batch_shardings
     >>> batch_shardings(jnp.zeros((1, 4, 32, 3)), worker_mesh(1)).spec
     P('workers',)
     """

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from unittest import mock
 
-from olsgd_jax import PreemptedError
+from olsgd_jax.training import PreemptedError
 
 USER_ERRORS = (
     PreemptedError,

@@ -8,17 +8,10 @@ from jax import lax
 from jax.sharding import Mesh
 
 from olsgd_jax import (
-    Config,
-    Preemption,
-    Rollbacks,
-    Task,
     distribute,
     easgd,
-    evaluate,
     init_state,
     local_sgd,
-    make_batches,
-    make_partition,
     make_round,
     make_worker_round,
     model_of,
@@ -28,11 +21,20 @@ from olsgd_jax import (
     plain_loss,
     powersgd,
     slowmo,
-    train,
     worker_mean,
     worker_mesh,
 )
 from olsgd_jax.theory import stationary_vector, theorem_bound, virtual_model
+from olsgd_jax.training import (
+    Config,
+    Preemption,
+    Rollbacks,
+    Task,
+    evaluate,
+    make_batches,
+    make_partition,
+    train,
+)
 
 SGD, OVERLAP = optax.sgd(0.1), overlap_local_sgd(0.5)
 PARAMS = {"w": jnp.zeros(3)}

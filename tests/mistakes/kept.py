@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments import report, scale, tables, train
 from experiments.output import prepare_output
-from olsgd_jax import Checkpoints, Config, Due, write_records
+from olsgd_jax.training import Checkpoints, Config, Due, write_records
 from olsgd_jax.training.components import build
 from olsgd_jax.training.data.array_cache import cached_arrays
 from olsgd_jax.training.loop import train as train_config

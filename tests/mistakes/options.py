@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from olsgd_jax import Config, train
+from olsgd_jax.training import Config, train
 from olsgd_jax.training.components import build_task
 from olsgd_jax.training.data.dataset import Dataset
 

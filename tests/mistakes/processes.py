@@ -2,9 +2,9 @@
 
 import socket
 
-from olsgd_jax import join
 from olsgd_jax.aot import target
 from olsgd_jax.overlap import assert_overlapped, overlap_report
+from olsgd_jax.training import join
 from olsgd_jax.training.cluster.exit_reason import JAX_ENDED_IT, explanation
 from olsgd_jax.training.cluster.rendezvous import call_roll
 from olsgd_jax.workers.mesh import share_workers

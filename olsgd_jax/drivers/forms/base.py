@@ -102,7 +102,17 @@ def unflatten(
 
 
 def fragments_form(mesh: Mesh | None = None) -> Form:
-    """Reduces one of τ fragments of the message with every local step."""
+    """Reduces one of τ fragments of the message with every local step.
+
+    >>> import optax
+    >>> from olsgd_jax import make_worker_round, overlap_local_sgd, plain_loss
+    >>> from olsgd_jax.drivers import fragments_form
+    >>> loss = plain_loss(lambda params, batch: ((params - batch) ** 2).sum())
+    >>> strategy = overlap_local_sgd(pullback=0.6)
+    >>> worker_round = make_worker_round(
+    ...     loss, optax.sgd(0.1), strategy, form=fragments_form()
+    ... )
+    """
 
     def form(
         reduction: Reduction,

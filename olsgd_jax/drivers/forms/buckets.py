@@ -49,6 +49,8 @@ def buckets_form(mesh: Mesh | None = None) -> Form:
 def count_buckets(models: ArrayTree) -> int:
     """Says how many buckets a worker's models make.
 
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax.drivers import count_buckets
     >>> count_buckets([jnp.zeros(2**20), jnp.zeros(2**19)])
     3
     """
@@ -63,6 +65,8 @@ def to_buckets(
 
     On each device of a worker these are buckets of the shards it has.
 
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax.drivers import to_buckets
     >>> message = {"a": jnp.arange(2), "b": jnp.arange(4)}
     >>> [bucket for bucket, _ in to_buckets((message, ()), num=2)]
     [{'int32': Array([0, 1, 0], dtype=int32)}, {'int32': Array([1, 2, 3], dtype=int32)}]

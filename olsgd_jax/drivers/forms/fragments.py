@@ -37,6 +37,8 @@ def cut_fragments(tree: ArrayTree, sync_period: int) -> dict[str, jax.Array]:
     Returns:
       By dtype, an array with axes (fragment, row, column).
 
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax.drivers import cut_fragments
     >>> cut_fragments(jnp.arange(5), sync_period=2)
     {'int32': Array([[[0, 1, 2]],
            [[3, 4, 0]]], dtype=int32)}

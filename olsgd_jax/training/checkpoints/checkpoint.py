@@ -21,7 +21,7 @@ from olsgd_jax.types import ArrayTree
 class Checkpoint(NamedTuple):
     """What `Checkpoints.restore` gives.
 
-    >>> from olsgd_jax import Checkpoint
+    >>> from olsgd_jax.training import Checkpoint
     >>> Checkpoint(number=3, tree=(), facts={"seed": 0}).number
     3
     """

@@ -49,7 +49,7 @@ class Checkpoints:
       keep: how many of the newest stay, beside the one with the highest score.
 
     >>> import jax.numpy as jnp, tempfile
-    >>> from olsgd_jax import Checkpoints
+    >>> from olsgd_jax.training import Checkpoints
     >>> with Checkpoints(tempfile.mkdtemp()) as checkpoints:
     ...     checkpoints.save(10, {"w": jnp.ones(3)}, {"loss": 0.5})
     ...     found = checkpoints.restore(like={"w": jnp.zeros(3)})

@@ -21,7 +21,7 @@ class Due:
       every: rounds; None: only by minutes.
       minutes: None: only by rounds.
 
-    >>> from olsgd_jax.training.checkpoints.schedule import Due
+    >>> from olsgd_jax.training import Due
     >>> due = Due(every=10)
     >>> due(20), due(21)
     (True, False)

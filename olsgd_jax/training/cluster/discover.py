@@ -23,6 +23,7 @@ ENVIRONMENT = {
 def variables(coordinator: str, num_processes: int, process_id: int) -> dict[str, str]:
     """Gives the variables that tell a process who is where.
 
+    >>> from olsgd_jax.training import variables
     >>> variables("10.0.0.1:1234", 4, 1)["OLSGD_PROCESS_ID"]
     '1'
     """

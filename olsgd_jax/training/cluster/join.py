@@ -26,7 +26,7 @@ JOIN_TIMEOUT, PEER_TIMEOUT = 300, 30
 class Process(NamedTuple):
     """Which one of how many processes this is.
 
-    >>> from olsgd_jax import Process
+    >>> from olsgd_jax.training import Process
     >>> Process(id=0, num_processes=4).id
     0
     """
@@ -65,7 +65,7 @@ def join(
       ValueError: if the arguments do not fit each other.
       ConnectionError: if a process did not come, or they do not fit those of others.
 
-    >>> from olsgd_jax import join
+    >>> from olsgd_jax.training import join
     >>> join()
     Process(id=0, num_processes=1)
     >>> join("127.0.0.1:1234", num_processes=1, process_id=0)
@@ -100,7 +100,7 @@ def meet() -> None:
     does not leave within `peer_timeout` as well, such as process 0, which may still
     write.
 
-    >>> from olsgd_jax import meet
+    >>> from olsgd_jax.training import meet
     >>> meet()  # the only process waits for nobody
     """
     if jax.process_count() > 1:

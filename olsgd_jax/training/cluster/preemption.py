@@ -13,7 +13,7 @@ RESUMABLE = 75
 class PreemptedError(Exception):
     """A run has stopped because it was asked to.
 
-    >>> from olsgd_jax import PreemptedError
+    >>> from olsgd_jax.training import PreemptedError
     >>> str(PreemptedError(round=7, is_saved=True))
     'asked to stop after round 7, which is saved'
     """
@@ -34,7 +34,7 @@ class Preemption:
     back. Signals go to the main thread, where the context has to be entered.
 
     >>> import signal
-    >>> from olsgd_jax import Config, PreemptedError, Preemption, train
+    >>> from olsgd_jax.training import Config, PreemptedError, Preemption, train
     >>> with Preemption() as preempted:
     ...     signal.raise_signal(signal.SIGTERM)
     ...     try:

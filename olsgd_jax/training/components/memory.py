@@ -19,7 +19,7 @@ _COPIES = 3  # parameters, gradient, momentum
 def check_memory(config: Config, dataset: Dataset, task: Task) -> None:
     """Raises if batches or models of a run cannot fit into memory.
 
-    >>> from olsgd_jax import Config, load_dataset
+    >>> from olsgd_jax.training import Config, load_dataset
     >>> from olsgd_jax.training.components import build_task
     >>> config, digits = Config(sync_period=10**9), load_dataset("digits")
     >>> check_memory(config, digits, build_task(config, digits))

@@ -29,7 +29,7 @@ def build_schedule(
       ahead: local steps by which the run is further than their number says, since it
         had more workers before; below 0 if it had fewer.
 
-    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.training import Config
     >>> from olsgd_jax.training.components import build_schedule
     >>> config = Config(learning_rate=0.1, batch_size=64, scale_learning_rate=True)
     >>> schedule = build_schedule(config, num_examples=1024)  # 4 steps an epoch
@@ -58,7 +58,7 @@ def build_optimizer(
 ) -> optax.GradientTransformation:
     """Builds SGD with Nesterov momentum and weight decay, as in the paper.
 
-    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.training import Config
     >>> from olsgd_jax.training.components import build_optimizer
     >>> optimizer = build_optimizer(Config(momentum=0.0), lambda step: 0.5)
     >>> updates, _ = optimizer.update(1.0, optimizer.init(0.0), 0.0)

@@ -25,7 +25,13 @@ from olsgd_jax.workers.mesh import process_devices, share_workers, worker_mesh
 
 
 class Parts(NamedTuple):
-    """What a config stands for."""
+    """What a config stands for.
+
+    >>> from olsgd_jax.training import Config, build
+    >>> parts = build(Config(num_workers=2))
+    >>> [len(shard) for shard in parts.shards], parts.dataset.num_classes
+    ([720, 720], 10)
+    """
 
     dataset: Dataset
     shards: Shards  # which examples are whose
@@ -41,8 +47,7 @@ class Parts(NamedTuple):
 def build(config: Config) -> Parts:
     """Builds all that a config names, and trains nothing.
 
-    >>> from olsgd_jax import Config
-    >>> from olsgd_jax.training.components import build
+    >>> from olsgd_jax.training import Config, build
     >>> parts = build(Config(strategy="local_sgd"))
     >>> parts.strategy.mean_of, parts.batches(0)["inputs"].shape
     ('end', (4, 4, 32, 64))
@@ -96,7 +101,7 @@ def build_mesh(config: Config) -> Mesh | None:
     are that can share the workers evenly; None is one device for all. All processes
     have as many workers, and as many devices for them.
 
-    >>> from olsgd_jax import Config
+    >>> from olsgd_jax.training import Config
     >>> from olsgd_jax.training.components import build_mesh
     >>> build_mesh(Config(mapping="vmap")) is None
     True

@@ -19,8 +19,7 @@ def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> St
       config: of the run.
       schedule: the learning rate, needed where the velocity is divided by it.
 
-    >>> from olsgd_jax import Config
-    >>> from olsgd_jax.training.components import build_strategy
+    >>> from olsgd_jax.training import Config, build_strategy
     >>> build_strategy(Config(strategy="easgd", num_workers=8)).num_workers
     8
     """
@@ -60,7 +59,7 @@ def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:
     Returns:
       The strategy, and whether its rounds are streamed.
 
-    >>> from olsgd_jax.training.components.strategy import named_strategy
+    >>> from olsgd_jax.training import named_strategy
     >>> strategy, stream = named_strategy("overlap_local_sgd:stream", num_workers=4)
     >>> strategy.mean_of, stream
     ('start', True)

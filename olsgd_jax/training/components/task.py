@@ -14,7 +14,7 @@ def build_task(config: Config, dataset: Dataset) -> Task:
     """Builds the network and its loss, for inputs like the data set's.
 
     >>> import jax
-    >>> from olsgd_jax import Config, load_dataset
+    >>> from olsgd_jax.training import Config, load_dataset
     >>> from olsgd_jax.training.components import build_task
     >>> task = build_task(Config(width=32), load_dataset("digits"))
     >>> params, _ = task.init(jax.random.key(0))

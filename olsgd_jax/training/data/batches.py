@@ -52,7 +52,7 @@ def make_batches(
       count from 0.
 
     >>> import numpy as np
-    >>> from olsgd_jax import make_batches, partition_iid
+    >>> from olsgd_jax.training import make_batches, partition_iid
     >>> examples = {"inputs": np.zeros((12, 5), np.float32), "labels": np.arange(12)}
     >>> shards = partition_iid(12, num_workers=2, seed=0)
     >>> batches = make_batches(examples, shards, sync_period=4, batch_size=3, seed=0)

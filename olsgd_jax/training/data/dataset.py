@@ -13,7 +13,7 @@ class Dataset(NamedTuple):
     (example, height, width, channel). They may lie on disk and be read as they are
     indexed.
 
-    >>> from olsgd_jax import load_dataset
+    >>> from olsgd_jax.training import load_dataset
     >>> dataset = load_dataset("digits")
     >>> dataset.train_labels.shape, dataset.test_labels.dtype
     ((1440,), dtype('int32'))

@@ -51,7 +51,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Datase
       data_dir: where data sets lie on disk; None for $TFDS_DATA_DIR, and without that
         the default of TensorFlow Datasets, ~/tensorflow_datasets.
 
-    >>> from olsgd_jax import load_dataset
+    >>> from olsgd_jax.training import load_dataset
     >>> load_dataset("digits").num_classes
     10
     """

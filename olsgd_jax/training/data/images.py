@@ -32,7 +32,7 @@ def crop_and_flip(
       images: pixels of a batch.
 
     >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import crop_and_flip
+    >>> from olsgd_jax.training import crop_and_flip
     >>> images = jnp.full((5, 32, 32, 3), 255, jnp.uint8)
     >>> crops = crop_and_flip(jax.random.key(0), images)
     >>> crops.shape, crops.dtype
@@ -67,7 +67,7 @@ def normalise(
     """Makes floats of pixels: (pixel / 255 − `MEAN`) / `STD`, for each colour.
 
     >>> import jax.numpy as jnp
-    >>> from olsgd_jax import normalise
+    >>> from olsgd_jax.training import normalise
     >>> black = normalise(jnp.zeros((1, 1, 3), jnp.uint8))
     >>> [round(x, 3) for x in black[0, 0].tolist()]
     [-2.429, -2.418, -2.221]

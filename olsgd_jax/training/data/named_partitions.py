@@ -44,7 +44,7 @@ def make_partition(
       concentration: of "dirichlet"; the others ignore it.
 
     >>> import numpy as np
-    >>> from olsgd_jax import make_partition
+    >>> from olsgd_jax.training import make_partition
     >>> labels = np.arange(1000) % 10
     >>> len(make_partition("paper_non_iid", labels, num_workers=16, seed=0))
     16
@@ -59,7 +59,7 @@ def label_histogram(
     """Counts how many examples of every class every worker has.
 
     >>> import numpy as np
-    >>> from olsgd_jax import label_histogram
+    >>> from olsgd_jax.training import label_histogram
     >>> labels, shards = np.array([0, 0, 2, 1, 2]), [np.array([0, 1]), np.array([2, 4])]
     >>> label_histogram(labels, shards, num_classes=3)
     array([[2, 0, 0],

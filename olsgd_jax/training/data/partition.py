@@ -32,7 +32,7 @@ def partition_iid(num_examples: int, num_workers: int, seed: int) -> Shards:
       num_workers: m, at most num_examples.
       seed: of the deal.
 
-    >>> from olsgd_jax import partition_iid
+    >>> from olsgd_jax.training import partition_iid
     >>> [len(shard) for shard in partition_iid(num_examples=10, num_workers=3, seed=0)]
     [3, 3, 3]
     """
@@ -58,7 +58,7 @@ def partition_paper_non_iid(
       seed: of the deal.
 
     >>> import numpy as np
-    >>> from olsgd_jax import label_histogram, partition_paper_non_iid
+    >>> from olsgd_jax.training import label_histogram, partition_paper_non_iid
     >>> labels = np.arange(1600) % 10
     >>> shards = partition_paper_non_iid(labels, num_workers=16, seed=0)
     >>> label_histogram(labels, shards, num_classes=10).argmax(axis=1).tolist()
@@ -108,7 +108,7 @@ def partition_dirichlet(
       seed: of proportions and deal.
 
     >>> import numpy as np
-    >>> from olsgd_jax import partition_dirichlet
+    >>> from olsgd_jax.training import partition_dirichlet
     >>> labels = np.arange(1000) % 10
     >>> shards = partition_dirichlet(labels, num_workers=4, concentration=0.5, seed=0)
     >>> sum(len(shard) for shard in shards)

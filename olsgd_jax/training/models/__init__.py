@@ -47,7 +47,7 @@ def make_model(
       dtype: of the computation; parameters stay float32.
       **options: others that the network has, such as the dropout of "mlp".
 
-    >>> from olsgd_jax import make_model
+    >>> from olsgd_jax.training import make_model
     >>> make_model("resnet8", num_classes=10).width
     16
     """

@@ -10,7 +10,7 @@ class MLP(nn.Module):
     """A network with hidden layers of one width.
 
     >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import MLP
+    >>> from olsgd_jax.training import MLP
     >>> variables = MLP(16, num_classes=3).init(jax.random.key(0), jnp.zeros((1, 8)))
     >>> sum(x.size for x in jax.tree.leaves(variables))
     195

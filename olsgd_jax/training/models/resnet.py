@@ -24,7 +24,7 @@ class ResNet(nn.Module):
     """A residual network with batch norm, for small images; by default ResNet-18.
 
     >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import ResNet
+    >>> from olsgd_jax.training import ResNet
     >>> image = jnp.zeros((1, 32, 32, 3))
     >>> variables = jax.eval_shape(ResNet().init, jax.random.key(0), image)
     >>> sum(x.size for x in jax.tree.leaves(variables["params"]))

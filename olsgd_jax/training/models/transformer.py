@@ -15,7 +15,7 @@ class Transformer(nn.Module):
     """A decoder whose logits at each place know the tokens up to it.
 
     >>> import jax, jax.numpy as jnp
-    >>> from olsgd_jax import Transformer
+    >>> from olsgd_jax.training import Transformer
     >>> module = Transformer(num_tokens=50, width=8, depth=2, num_heads=2)
     >>> variables = module.init(jax.random.key(0), jnp.zeros((1, 16), int))
     >>> module.apply(variables, jnp.ones((3, 16), int)).shape

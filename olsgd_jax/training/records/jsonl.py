@@ -54,7 +54,7 @@ def write_records(
       OSError: if the file cannot be written.
 
     >>> import pathlib, tempfile
-    >>> from olsgd_jax import Config, read_records, train, write_records
+    >>> from olsgd_jax.training import Config, read_records, train, write_records
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.jsonl"
     >>> config = Config(num_rounds=2)
     >>> write_records(path, config, train(config))
@@ -99,7 +99,7 @@ def read_records(path: pathlib.Path) -> Run:
       ValueError: if the file is cut off or holds anything else.
 
     >>> import pathlib, tempfile
-    >>> from olsgd_jax import Config, read_records, write_records
+    >>> from olsgd_jax.training import Config, read_records, write_records
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.jsonl"
     >>> write_records(path, Config(seed=3), [])
     >>> Config(**read_records(path).config) == Config(seed=3)

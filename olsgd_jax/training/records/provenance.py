@@ -15,7 +15,12 @@ _PACKAGES += ("scikit-learn", "olsgd_jax")
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Gives the versions of Python and of the packages that decide the numbers."""
+    """Gives the versions of Python and of the packages that decide the numbers.
+
+    >>> from olsgd_jax.training import versions
+    >>> versions()["jax"]
+    '0...'
+    """
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -45,7 +50,12 @@ def changed_versions(found: Mapping[str, str]) -> list[str]:
 
 @functools.cache
 def commit() -> str | None:
-    """Gives the commit of this library; None where it runs outside of git."""
+    """Gives the commit of this library; None where it runs outside of git.
+
+    >>> from olsgd_jax.training import commit
+    >>> commit() is None or len(commit().removesuffix("-dirty")) == 40
+    True
+    """
     here = pathlib.Path(__file__)
 
     def git(*args: str) -> str:

@@ -13,7 +13,7 @@ OUTCOMES = ("finished", "diverged")
 class Record(NamedTuple):
     """What was measured at one evaluation.
 
-    >>> from olsgd_jax import Config, Record, train
+    >>> from olsgd_jax.training import Config, Record, train
     >>> [record] = train(Config(num_rounds=1))
     >>> record.step, record.examples
     (4, 512)
@@ -45,7 +45,7 @@ class Rollback(NamedTuple):
 
     Rounds that are undone count neither as rounds nor as seconds of later records.
 
-    >>> from olsgd_jax import Rollback
+    >>> from olsgd_jax.training import Rollback
     >>> Rollback(round=35, to=20, learning_rate=0.05).to
     20
     """
@@ -58,7 +58,7 @@ class Rollback(NamedTuple):
 class Layout(NamedTuple):
     """How many workers a run has, and where they are.
 
-    >>> from olsgd_jax import Layout
+    >>> from olsgd_jax.training import Layout
     >>> Layout(8, mapping=None, devices="4 x cpu", num_processes=2).num_workers
     8
     """
@@ -72,7 +72,7 @@ class Layout(NamedTuple):
 class Resumed(NamedTuple):
     """A place where a run went on with another layout than it had.
 
-    >>> from olsgd_jax import Layout, Resumed
+    >>> from olsgd_jax.training import Layout, Resumed
     >>> before = Layout(16, None, "16 x cpu", 1)
     >>> Resumed(40, before, before._replace(num_workers=8)).after.num_workers
     8
@@ -107,7 +107,7 @@ class Run(NamedTuple):
     """The contents of one file of records.
 
     >>> import pathlib, tempfile
-    >>> from olsgd_jax import Config, read_records, write_records
+    >>> from olsgd_jax.training import Config, read_records, write_records
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.jsonl"
     >>> write_records(path, Config(strategy="local_sgd"), records=[])
     >>> run = read_records(path)

@@ -22,7 +22,12 @@ from olsgd_jax.workers.sharding import to_host
 
 
 class DivergedError(FloatingPointError):
-    """A run has numbers that are not finite."""
+    """A run has numbers that are not finite.
+
+    >>> from olsgd_jax.training import DivergedError
+    >>> DivergedError("train_loss must stay finite, got nan", number=3).round
+    3
+    """
 
     def __init__(self, message: str, number: int) -> None:
         """Says what, and remembers in which round."""

@@ -45,7 +45,7 @@ class Rollbacks:
     A checkpoint is finite, but may be of a model that is lost already; then no rate
     helps, and all times are used up.
 
-    >>> from olsgd_jax import Rollbacks
+    >>> from olsgd_jax.training import Rollbacks
     >>> Rollbacks(scale=2.0)
     Traceback (most recent call last):
     ValueError: scale must be in (0, 1), got 2.0
