@@ -75,14 +75,19 @@ $(VENV)/bin/python:
 	  { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: requirements.txt pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --editable .
+$(VENV)/installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --editable '.[experiments]'
 	@touch $@
 
-$(VENV)/installed-dev: requirements-dev.txt $(VENV)/installed
-	$(BIN)/pip install --quiet --requirement requirements-dev.txt
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $@
 
-$(AOT)/installed: requirements-aot.txt | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --no-deps --upgrade --target $(AOT) --requirement $<
+# The extra `aot` without what it shares with .venv.
+$(AOT)/installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -c 'import tomllib; \
+	  extras = tomllib.load(open("$<", "rb"))["project"]["optional-dependencies"]; \
+	  print(*[x for x in extras["aot"] if "olsgd_jax" not in x], sep="\n")' | \
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(AOT) \
+	  --requirement /dev/stdin
 	@touch $@

@@ -66,7 +66,8 @@ def test_other_files_are_not_taken_for_those_in_the_cache(root):
 
 def test_absent_data_that_cannot_be_prepared_are_an_error_with_the_way_out(root):
     message = (
-        f"must hold cifar10/3.0.2, got {root}, .*'absent'.* set --data-dir or TFDS"
+        f"must hold cifar10/3.0.2, got {root}, .*'absent'.* set --data-dir or TFDS.*"
+        r'pip install "olsgd_jax\[data\]"'
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "NEEDED", ("absent",))

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(olsgd_jax.__file__).parent
 # In the order in which data flows. A room imports only from lines above its own.
 LAYERS = """
 types
-_checks _tree_checks _vectors
+_checks _extras _tree_checks _vectors
 strategies
 workers
 reductions

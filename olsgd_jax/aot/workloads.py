@@ -2,11 +2,15 @@
 
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding
+
+from olsgd_jax._extras import needs_extra
+
+with needs_extra("train"):
+    import flax.linen as nn
 
 from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies.base import Strategy

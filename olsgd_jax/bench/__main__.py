@@ -19,9 +19,13 @@ import pathlib
 import sys
 
 import jax
-from rich.console import Console
 
 from olsgd_jax._checks import check_choice
+from olsgd_jax._extras import needs_extra
+
+with needs_extra("train"):
+    from rich.console import Console
+
 from olsgd_jax.bench.measure import measure
 from olsgd_jax.bench.request import (
     ALL,

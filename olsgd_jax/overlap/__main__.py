@@ -13,8 +13,12 @@ import json
 import sys
 
 import jax
-from rich.console import Console
-from rich.table import Column, Table
+
+from olsgd_jax._extras import needs_extra
+
+with needs_extra("train"):
+    from rich.console import Console
+    from rich.table import Column, Table
 
 from olsgd_jax.aot.measure import Setting, measure
 from olsgd_jax.aot.targets import TARGETS

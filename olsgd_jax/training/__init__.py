@@ -1,6 +1,13 @@
 """The reference harness: a config becomes a training run, and the run its records."""
 
 from olsgd_jax._checks import check_choice, check_count, check_number, check_seed
+from olsgd_jax._extras import needs_extra
+
+with needs_extra("train"):
+    import flax as _flax  # noqa: F401
+    import orbax.checkpoint as _checkpoint  # noqa: F401
+    import rich as _rich  # noqa: F401
+
 from olsgd_jax.training.checkpoints import Checkpoint, Checkpoints, Due
 from olsgd_jax.training.cluster.discover import ENVIRONMENT, variables
 from olsgd_jax.training.cluster.join import Process, join, meet

@@ -75,11 +75,11 @@ def _prepared(root: pathlib.Path) -> pathlib.Path:
 
 
 def _download(root: pathlib.Path) -> None:
-    import tensorflow_datasets as tfds
-
     try:
         for package in NEEDED:
             importlib.import_module(package)
+        import tensorflow_datasets as tfds
+
         tfds.builder(
             f"cifar10:{VERSION}", data_dir=root, file_format="array_record"
         ).download_and_prepare()
@@ -88,7 +88,7 @@ def _download(root: pathlib.Path) -> None:
             f"data_dir must hold cifar10/{VERSION}, got {root}, where it is not and "
             f"cannot be downloaded ({error}); set --data-dir or TFDS_DATA_DIR to a "
             "directory that has it, or run once with a network and with pip install "
-            f"{' '.join(NEEDED)}"
+            '"olsgd_jax[data]"'
         ) from error
 
 

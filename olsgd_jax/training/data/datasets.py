@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from olsgd_jax._checks import check_choice
+from olsgd_jax._extras import needs_extra
 from olsgd_jax.training.data.cifar10 import cifar10
 from olsgd_jax.training.data.dataset import Dataset
 
@@ -24,8 +25,9 @@ def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
     """
     del data_dir
     # Imported here: it takes a second, which other data sets need not wait for.
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
+    with needs_extra("experiments"):
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
 
     pixels, labels = load_digits(return_X_y=True)
     inputs = np.asarray(pixels, np.float32) / 16

@@ -10,6 +10,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from olsgd_jax._extras import needs_extra
+
 CHUNK = 1000
 """Examples that are read at a time: one at a time takes 1.7 times as long."""
 
@@ -35,8 +37,9 @@ def decode_images(
       of an example's id is its place there.
     """
     # Imported here: it takes a second, which arrays from the cache need not wait for.
-    import tensorflow_datasets as tfds
-    from PIL import Image
+    with needs_extra("experiments"):
+        import tensorflow_datasets as tfds
+        from PIL import Image
 
     images = np.zeros((num_examples, 32, 32, 3), np.uint8)
     labels = np.full(num_examples, -1, np.int32)

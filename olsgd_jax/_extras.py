@@ -1,0 +1,21 @@
+"""Packages that only an extra installs: whoever misses one is told which extra."""
+
+import contextlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Names the extra to install if an import inside of the context fails.
+
+    >>> with needs_extra("train"):
+    ...     import nothing
+    Traceback (most recent call last):
+    ModuleNotFoundError: No module named 'nothing'; pip install "olsgd_jax[train]"
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'{error}; pip install "olsgd_jax[{extra}]"', name=error.name
+        ) from error
