@@ -47,14 +47,14 @@ def make_programs(
     """Gives a function that knows the programs for a state; arguments as of `host`.
 
     >>> import jax.numpy as jnp, optax
-    >>> from olsgd_jax import cocod_sgd, init_state, plain_loss, worker_mean
+    >>> from olsgd_jax import cocod_sgd, exact, init_state, plain_loss
     >>> from olsgd_jax.drivers import make_programs
     >>> from olsgd_jax.round import make_round_parts
     >>> loss, sgd = plain_loss(lambda params, batch: params @ batch), optax.sgd(1)
-    >>> parts = make_round_parts(loss, sgd, cocod_sgd(), "local", worker_mean)
+    >>> parts = make_round_parts(loss, sgd, cocod_sgd(), "local", exact())
     >>> state = init_state(jnp.array([3.0]), sgd, cocod_sgd(), num_workers=2)
-    >>> [mean], [mix] = make_programs(parts, worker_mean, None, None)(state, None)
-    >>> mean(state, None)
+    >>> [mean], [mix] = make_programs(parts, exact(), None, None)(state, None)
+    >>> mean(state, None)[0]
     {'float32': Array([[3.],
            [3.]], dtype=float32)}
     """

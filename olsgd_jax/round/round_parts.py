@@ -73,10 +73,10 @@ def make_round_parts(
     """Builds the parts of one worker's round; arguments as of `make_worker_round`.
 
     >>> import optax
-    >>> from olsgd_jax import local_sgd, plain_loss, worker_mean
+    >>> from olsgd_jax import exact, local_sgd, plain_loss
     >>> from olsgd_jax.round import make_round_parts
     >>> loss = plain_loss(lambda params, batch: ((params - batch) ** 2).sum())
-    >>> parts = make_round_parts(loss, optax.sgd(1), local_sgd(), "local", worker_mean)
+    >>> parts = make_round_parts(loss, optax.sgd(1), local_sgd(), "local", exact())
     >>> parts.stepped
     ('params', 'model_state', 'opt_state')
     """
