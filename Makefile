@@ -33,12 +33,13 @@ LEFT_TO_TEST := $(patsubst %,tests/test_%.py, array_cache checkpoint_cost checkp
   report scale soak stragglers sweep theory_bound theory_limits timeline train \
   untrusted who_is_where)
 
-.PHONY: help demo test test-newest run-tests clean
+.PHONY: help demo test test-newest docs run-tests clean
 
 help:
 	@echo "make demo         train on the bundled digits, then hide a slow link; writes out/demo/report.html"
 	@echo "make test         format, lint, types, tests"
 	@echo "make test-newest  tests of all that touches JAX, with the newest JAX on Python 3.13 or 3.12"
+	@echo "make docs         build the documentation; writes out/docs/index.html"
 	@echo "make clean        remove all virtual environments and out"
 
 demo: $(VENV)/installed
@@ -58,6 +59,10 @@ else
 	$(MAKE) run-tests PYTHON="$(NEWEST)" VENV=.venv-newest AOT=.aot-newest \
 	  LEFT_OUT="$(LEFT_TO_TEST)"
 endif
+
+docs: $(VENV)/installed-docs
+	JAX_PLATFORMS=cpu $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going \
+	  --fresh-env docs out/docs
 
 run-tests: $(VENV)/installed-dev $(AOT)/installed
 	@$(BIN)/python -VV
@@ -81,6 +86,10 @@ $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/pip install --quiet --editable '.[docs]'
 	@touch $@
 
 # The extra `aot` without what it shares with .venv.

@@ -6,7 +6,7 @@ Cost:    about 25 processor seconds a run of the GPT, 2.4 of the digits, 69 runs
 Answer:  begin with CoCoD-SGD; with a pullback, divide the learning rate by the part of
          its steps that the consensus keeps (`progress_of`). A blocking warm-up lowers
          the loss with AdamW by 0.03 to 0.06 over 25 % of the steps (one seed), and does
-         nothing that shows with SGD. Numbers are in docs/guidance.md, and
+         nothing that shows with SGD. Numbers are in docs/results/tuning.md, and
          --show --out results/guidance prints them
 
 Four workers, which are lanes of one device, train with the optax face: a GPT of

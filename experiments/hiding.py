@@ -4,7 +4,7 @@ Run:     python -m experiments.hiding
 Cost:    10 minutes or more (2 CPU cores)
 Answer:  96 to 98 % where the mean takes less than 0.8 of the local steps; where it
          takes longer than that, a round takes 1.00 to 1.03 times as long as the
-         larger of the two. The table stands in README.md.
+         larger of the two. The table is in docs/results/network.md.
 
 Two processes, each a host of its own with a shaped link between them (needs root).
 Inside the same processes, rounds with the mean alternate with rounds of the same work

@@ -4,7 +4,7 @@ Run:     python -m experiments.memory
 Cost:    2 seconds; nothing is computed, only shapes
 Answer:  beyond params and the optimizer's own state, Overlap Local-SGD keeps 3 models
          in `distribute` (anchor, velocity, fragments) and 2 in `make_round`; CoCoD-SGD
-         2 (start, fragments) and 0. The table stands in README.md.
+         2 (start, fragments) and 0. README.md has the table.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The experiment behind docs/guidance.md at its smallest size, and that page's code."""
+"""The experiment behind docs/results/tuning.md at its smallest size."""
 
 import json
 import math
@@ -18,7 +18,6 @@ from experiments.guidance import Case
 from olsgd_jax import consensus_of, distribute, overlap_jit, to_workers
 from tests.mistakes import run
 
-PAGE = pathlib.Path(__file__).parents[1] / "docs" / "guidance.md"
 SYNC = Case("digits", "sync_sgd", 0.1)
 OVERLAP = Case("digits", "overlap_local_sgd", 0.1, 2, 0.6, 0.7)
 
@@ -136,11 +135,3 @@ def test_a_text_that_is_not_there_is_an_error_with_the_way_out(tmp_path, capsys)
     said = capsys.readouterr().err
     assert f"data_dir must hold tiny_shakespeare, got {tmp_path}" in said
     assert "--tasks digits" in said
-
-
-def test_the_warm_up_of_the_page_runs_as_it_stands(capsys):
-    [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    exec(compile(example, PAGE, "exec"), {})
-    # What it prints: the distance to the middle of the targets, which begins at 2.
-    # Workers with AdamW each make steps of one size, so they do not meet in it.
-    assert abs(float(capsys.readouterr().out)) < 0.5

@@ -1,4 +1,4 @@
-"""What README and docs show, runs, and overlaps on hardware that is not here."""
+"""What README and docs show overlaps on hardware that is not here."""
 
 import pathlib
 import re
@@ -15,7 +15,8 @@ from olsgd_jax.overlap import assert_overlapped
 
 ROOT = pathlib.Path(__file__).parents[1]
 README, ADOPT = (
-    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/adopt.md")
+    (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/howto/adopt.md")
 )
 
 
@@ -24,7 +25,7 @@ def examples_in(text):
 
 
 LINEN = next(x for x in examples_in(README) if "TrainState" in x)
-NNX, ACCUMULATED, *_ = ADOPTED = examples_in(ADOPT)
+NNX, ACCUMULATED, *_ = examples_in(ADOPT)
 
 
 def run(example):
@@ -33,12 +34,6 @@ def run(example):
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         exec(compile(example, "example", "exec"), names)
     return names
-
-
-@pytest.mark.parametrize("example", ADOPTED)
-def test_an_example_of_the_docs_runs_as_it_stands(example, capsys):
-    run(example)
-    assert float(capsys.readouterr().out) < 0.1  # losses start near 1
 
 
 CASES = [("linen", LINEN, name) for name in TARGETS]
@@ -62,8 +57,11 @@ def test_the_step_of_an_example_overlaps_as_printed(example, name):
     assert_overlapped(compiled, at_least=0.99)
 
 
-def test_the_table_of_memory_is_what_is_kept():
-    rows = dict(re.findall(r"^\| `(\w+)` \| (\d) .*?\|", README, re.MULTILINE))
-    rounds = dict(re.findall(r"^\| `(\w+)` \| \d[^|]*\| (\d)", README, re.MULTILINE))
-    for name, (step, a_round) in models_kept().items():
-        assert (int(step + 0.01), int(a_round)) == (int(rows[name]), int(rounds[name]))
+def test_the_table_of_strategies_counts_the_models_that_are_kept():
+    rows = re.findall(r"^\| `(\w+)\(.*\| (\d) / (\d)[^|]*\|$", README, re.MULTILINE)
+    stated = {name: (int(step), int(a_round)) for name, step, a_round in rows}
+    kept = {
+        name: (int(step + 0.01), int(a_round))
+        for name, (step, a_round) in models_kept().items()
+    }
+    assert stated == kept
