@@ -86,10 +86,10 @@ def test_make_knows_the_commands_that_are_named(command):
     assert re.search(rf"^{command}:", rules, re.MULTILINE)
 
 
-def test_the_picture_of_the_layers_is_what_is_tested():
-    picture = re.search(r"olsgd_jax/\n(.*?)```", PAGES["CONTRIBUTING.md"], re.DOTALL)
-    rooms = [line[2:].split("  ")[0].split() for line in picture[1].splitlines()]
-    assert sum(rooms, []) == LAYERS.split()
+def test_the_table_of_the_layers_is_what_is_tested():
+    _, table, _ = re.split(r"<!-- /?layers -->", PAGES["CONTRIBUTING.md"])
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert " ".join(rows).replace("`", "").split() == LAYERS.split()
 
 
 def test_the_version_is_the_same_everywhere():
