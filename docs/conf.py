@@ -72,7 +72,14 @@ def as_restructured_text(app, what, name, obj, options, lines):
             lines[i:i] = ["::", ""]
 
 
+def without_fields(app, what, name, obj, skip, options):
+    """Leaves out the fields of tuples; the signature of their class has them."""
+    del app, what, name, options
+    return skip or type(obj).__name__ == "_tuplegetter"
+
+
 def setup(app):
     """Connects the functions above to what Sphinx reads."""
     app.connect("source-read", each_strategy)
+    app.connect("autodoc-skip-member", without_fields)
     app.connect("autodoc-process-docstring", as_restructured_text)
