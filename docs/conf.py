@@ -8,7 +8,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from olsgd_jax import STRATEGIES  # noqa: E402  (from this checkout)
+from olsgd_jax import REDUCTIONS, STRATEGIES  # noqa: E402  (from this checkout)
 
 project = "olsgd_jax"
 author = "the olsgd_jax developers"
@@ -38,16 +38,17 @@ html_theme_options = {
 }
 
 
-def each_strategy(app, docname, source):
-    """Adds every strategy of the registry to its page, with its equations."""
+def each_builder(app, docname, source):
+    """Adds what a registry holds to its page, each with the equations of its file."""
     del app
-    if docname == "reference/strategies":
-        source[0] += "".join(
-            f"\n## {name}\n\n```{{eval-rst}}\n"
-            f".. automodule:: olsgd_jax.strategies.{name}\n\n"
-            f".. autofunction:: olsgd_jax.{name}\n```\n"
-            for name in STRATEGIES
-        )
+    for room, registry in {"strategies": STRATEGIES, "reductions": REDUCTIONS}.items():
+        if docname == f"reference/{room}":
+            source[0] += "".join(
+                f"\n## {name}\n\n```{{eval-rst}}\n"
+                f".. automodule:: olsgd_jax.{room}.{name}\n\n"
+                f".. autofunction:: olsgd_jax.{name}\n```\n"
+                for name in registry
+            )
 
 
 def _code(match):
@@ -80,6 +81,6 @@ def without_fields(app, what, name, obj, skip, options):
 
 def setup(app):
     """Connects the functions above to what Sphinx reads."""
-    app.connect("source-read", each_strategy)
+    app.connect("source-read", each_builder)
     app.connect("autodoc-skip-member", without_fields)
     app.connect("autodoc-process-docstring", as_restructured_text)

@@ -7,6 +7,7 @@ import tomllib
 import jax
 import pytest
 
+import olsgd_jax
 from tests.test_layers import LAYERS
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -58,6 +59,7 @@ def test_every_kind_of_page_has_its_examples():
         "docs/concepts/theory.md": 2,
         "docs/howto/adopt.md": 6,
         "docs/howto/choose.md": 1,
+        "docs/howto/reduction.md": 1,
         "docs/howto/strategy.md": 1,
     }
 
@@ -90,6 +92,11 @@ def test_the_table_of_the_layers_is_what_is_tested():
     _, table, _ = re.split(r"<!-- /?layers -->", PAGES["CONTRIBUTING.md"])
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     assert " ".join(rows).replace("`", "").split() == LAYERS.split()
+
+
+def test_every_reduction_has_its_row():
+    page = PAGES["docs/reference/reductions.md"]
+    assert re.findall(r"^\| `(\w+)\(", page, re.M) == list(olsgd_jax.REDUCTIONS)
 
 
 def test_the_version_is_the_same_everywhere():
