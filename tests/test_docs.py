@@ -94,6 +94,15 @@ def test_the_table_of_the_layers_is_what_is_tested():
     assert " ".join(rows).replace("`", "").split() == LAYERS.split()
 
 
+def test_every_name_of_the_core_is_in_the_reference():
+    rooms = "core", "strategies", "reductions"
+    pages = "".join(PAGES[f"docs/reference/{room}.md"] for room in rooms)
+    named = set(re.findall(r"^\.\. auto\w+:: (?:\S+\.)?(\w+)$", pages, re.MULTILINE))
+    # Builders are added from their registries as the site is built.
+    built = olsgd_jax.STRATEGIES.keys() | olsgd_jax.REDUCTIONS.keys()
+    assert named - {"base"} == set(olsgd_jax.__all__) - built
+
+
 def test_every_reduction_has_its_row():
     page = PAGES["docs/reference/reductions.md"]
     assert re.findall(r"^\| `(\w+)\(", page, re.M) == list(olsgd_jax.REDUCTIONS)
