@@ -7,14 +7,14 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from olsgd_jax.training import Config, Parts, describe
+from olsgd_jax.training import Components, Config, describe
 
 PROBE = 8  # examples whose gradient is timed for an estimate
 
 
-def describe_run(config: Config, parts: Parts, console: Console) -> None:
+def describe_run(config: Config, components: Components, console: Console) -> None:
     """Prints what would run, and about how long."""
-    facts = describe(config, parts)
+    facts = describe(config, components)
     table = Table("Option", "Value", title="What would run")
     for name, value in dataclasses.asdict(config).items():
         table.add_row(name, str(value))
@@ -25,28 +25,28 @@ def describe_run(config: Config, parts: Parts, console: Console) -> None:
         f"{facts.num_epochs:.1f} epochs"
     )
     with console.status("timing a gradient"):
-        seconds = estimate(config, parts, facts.num_steps)
+        seconds = estimate(config, components, facts.num_steps)
     console.print(f"About {_words(seconds)}, from the gradient of {PROBE} examples")
 
 
-def estimate(config: Config, parts: Parts, num_steps: int) -> float:
+def estimate(config: Config, components: Components, num_steps: int) -> float:
     """Estimates the seconds of a run from the time of one gradient.
 
     CPU devices share the machine; others work side by side.
     """
     batch = {
-        "inputs": parts.dataset.train_inputs[:PROBE],
-        "labels": parts.dataset.train_labels[:PROBE],
+        "inputs": components.dataset.train_inputs[:PROBE],
+        "labels": components.dataset.train_labels[:PROBE],
     }
-    grad = jax.jit(jax.grad(parts.task.loss, has_aux=True))
-    model = parts.task.init(jax.random.key(0))
+    grad = jax.jit(jax.grad(components.task.loss, has_aux=True))
+    model = components.task.init(jax.random.key(0))
     times = []
     for _ in range(4):
         start = time.perf_counter()
         jax.block_until_ready(grad(*model, batch, jax.random.key(0)))
         times.append(time.perf_counter() - start)
     examples = num_steps * config.batch_size * config.num_workers
-    if parts.mesh is not None and jax.devices()[0].platform != "cpu":
+    if components.mesh is not None and jax.devices()[0].platform != "cpu":
         examples /= config.num_workers
     return min(times) / PROBE * examples
 

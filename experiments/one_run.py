@@ -10,12 +10,12 @@ from experiments.output import EVENTS, RECORDS
 from experiments.progress import make_progress, shown
 from experiments.report import write_report
 from experiments.tensorboard import with_events
-from olsgd_jax.training import Config, Entry, Parts, describe, write_records
+from olsgd_jax.training import Components, Config, Entry, describe, write_records
 
 
 def run(
     config: Config,
-    parts: Parts,
+    components: Components,
     records: Iterator[Entry],
     args: argparse.Namespace,
     console: Console,
@@ -30,7 +30,7 @@ def run(
         if args.tensorboard and is_first:
             records = with_events(records, args.out / EVENTS)
         try:
-            write_records(file, config, records, describe(config, parts))
+            write_records(file, config, records, describe(config, components))
         except FloatingPointError as error:
             if args.on_divergence != "record":
                 raise

@@ -67,9 +67,11 @@ def run_all(
             config = named[name]
             task = progress.add_task(name, total=config.num_rounds, shown="compiling")
             try:
-                parts = build(config)
-                records = shown(train(config, parts), progress, task)
-                write_records(files[name], config, records, describe(config, parts))
+                components = build(config)
+                records = shown(train(config, components), progress, task)
+                write_records(
+                    files[name], config, records, describe(config, components)
+                )
             except FloatingPointError as error:
                 progress.print(f"{name}: {error}", markup=False)
             progress.remove_task(task)

@@ -86,22 +86,22 @@ def library_rounds(num_workers: int, sync_period: int, data_dir: str | None) -> 
     config = preset(
         "cpu", sync_period=sync_period, num_workers=num_workers, data_dir=data_dir
     )
-    parts = build(config)
+    components = build(config)
     overlap_round = make_round(
-        parts.task.loss,
-        parts.optimizer,
-        parts.strategy,
+        components.task.loss,
+        components.optimizer,
+        components.strategy,
         sync_period=sync_period,
-        mesh=parts.mesh,
+        mesh=components.mesh,
     )
-    state = parts.init()
+    state = components.init()
 
     def run(batches: Batch) -> None:
         nonlocal state
         state, _ = overlap_round(state, batches)
         jax.block_until_ready(state)
 
-    return Rounds(parts.batches, run)
+    return Rounds(components.batches, run)
 
 
 def measure(

@@ -44,9 +44,9 @@ from experiments.output import (
 )
 from experiments.presets import PRESETS, preset
 from olsgd_jax.training import (
+    Components,
     Config,
     Due,
-    Parts,
     PreemptedError,
     Preemption,
     build,
@@ -92,7 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def train_as_asked(
     config: Config,
-    parts: Parts,
+    components: Components,
     preempted: Preemption,
     parser: argparse.ArgumentParser,
     args: argparse.Namespace,
@@ -106,7 +106,7 @@ def train_as_asked(
             checkpoints = stack.enter_context(open_checkpoints(args, console))
             records = train(
                 config,
-                parts,
+                components,
                 checkpoints=checkpoints,
                 due=due,
                 preempted=preempted,
@@ -117,7 +117,7 @@ def train_as_asked(
         except (ValueError, OSError) as error:
             parser.error(str(error))
         try:
-            run(config, parts, records, args, console)
+            run(config, components, records, args, console)
         except FloatingPointError as error:
             return str(error)
         except PreemptedError as error:
@@ -138,14 +138,14 @@ def main() -> None:
         own = share_workers(config.num_workers, process.num_processes)
         # Before anything asks for a device: afterwards their number is fixed.
         jax.config.update("jax_num_cpu_devices", args.cpu_devices or own)
-        parts = build(config)
+        components = build(config)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     console = Console(quiet=process.id > 0)
     if args.dry_run:
-        return describe_run(config, parts, console)
+        return describe_run(config, components, console)
     with Preemption() as preempted:
-        status = train_as_asked(config, parts, preempted, parser, args, console)
+        status = train_as_asked(config, components, preempted, parser, args, console)
         meet()
     sys.exit(status)
 

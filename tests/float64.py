@@ -7,7 +7,7 @@ from olsgd_jax import init_state
 from olsgd_jax.training import MLP, classification
 
 
-def in_float64(config, parts):
+def in_float64(config, components):
     """The same run with models, inputs and losses in float64."""
     shape = jax.ShapeDtypeStruct((1, 64), jnp.float64)
     task = classification(MLP(4, 10), shape, prepare=lambda x: x.astype(jnp.float64))
@@ -17,10 +17,10 @@ def in_float64(config, parts):
         params = jax.tree.map(lambda x: x.astype(jnp.float64), params)
         return init_state(
             params,
-            parts.optimizer,
-            parts.strategy,
-            mesh=parts.mesh,
+            components.optimizer,
+            components.strategy,
+            mesh=components.mesh,
             num_workers=config.num_workers,
         )
 
-    return parts._replace(task=task, init=init)
+    return components._replace(task=task, init=init)

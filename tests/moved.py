@@ -23,9 +23,9 @@ def go_on(out, num_rounds, num_workers, **options):
         evaluate_every=1,
         **options,
     )
-    parts = in_float64(config, build(config))
+    components = in_float64(config, build(config))
     with Checkpoints(out / "checkpoints") as checkpoints:
-        records = train(config, parts, checkpoints=checkpoints)
+        records = train(config, components, checkpoints=checkpoints)
         write_records(out / "run.jsonl", config, records)
 
 

@@ -27,13 +27,13 @@ def config_of(strategy, num_workers):
     return Config(strategy=strategy, num_workers=num_workers, rated_velocity=rated)
 
 
-def parts_of(config, mesh=None):
+def components_of(config, mesh=None):
     return build(config)._replace(mesh=mesh)
 
 
 def state_of(strategy, num_workers):
     """A state in the middle of a run: all numbers random, shared ones equal."""
-    parts = parts_of(config_of(strategy, num_workers))
+    components = components_of(config_of(strategy, num_workers))
     rng = np.random.default_rng(num_workers)
 
     def random(tree, shared):
@@ -47,17 +47,17 @@ def state_of(strategy, num_workers):
 
     state = init_state(
         as_tree(np.zeros(17)),
-        parts.optimizer,
-        parts.strategy,
+        components.optimizer,
+        components.strategy,
         num_workers=num_workers,
         model_state=MODEL_STATE,
     )
-    own = {x: getattr(state.strategy_state, x) for x in parts.strategy.own}
+    own = {x: getattr(state.strategy_state, x) for x in components.strategy.own}
     kept = random(state.strategy_state, shared=True)
     return state._replace(
         params=random(state.params, shared=strategy in EQUAL),
         model_state=random(state.model_state, shared=False),
-        opt_state=random(state.opt_state, "opt_state" in parts.strategy.common),
+        opt_state=random(state.opt_state, "opt_state" in components.strategy.common),
         strategy_state=kept._replace(**random(own, shared=False)) if own else kept,
         round=jnp.full_like(state.round, 9),
     )
@@ -74,7 +74,7 @@ def change(strategy, m, n, mesh=None):
     state, config = state_of(strategy, m), config_of(strategy, n)
     shardings = jax.tree.map(lambda x: x.sharding, like_workers(state, m, mesh))
     placed = jax.device_put(state, shardings)
-    return plain(state), plain(resized(placed, config, parts_of(config, mesh)))
+    return plain(state), plain(resized(placed, config, components_of(config, mesh)))
 
 
 def rows(tree, chosen):
@@ -93,7 +93,7 @@ def test_who_leaves_changes_neither_consensus_nor_virtual_model(strategy):
         close(new.mean(axis=0), old.mean(axis=0))
     if strategy != "easgd":  # which weighs the anchor by the number of workers
         models = [
-            parts_of(config_of(strategy, len(x.round))).strategy.virtual(
+            components_of(config_of(strategy, len(x.round))).strategy.virtual(
                 jax.tree.map(lambda x: x.mean(axis=0), x.params),
                 jax.tree.map(jnp.asarray, rows(x.strategy_state, 0)),
             )

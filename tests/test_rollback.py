@@ -154,10 +154,10 @@ def test_workers_restart_from_one_model_with_the_schedule_where_it_was(
         rated_velocity=True,
         mapping="vmap" if mesh is None else "shard_map",
     )
-    parts = build(config)
-    [stop] = run_rounds(config, parts, parts.init(), 0, stop_at(2))
-    model, _ = model_of(stop.state, parts.strategy, which, parts.mesh)
-    state = restarted(stop.state, config, parts)
+    components = build(config)
+    [stop] = run_rounds(config, components, components.init(), 0, stop_at(2))
+    model, _ = model_of(stop.state, components.strategy, which, components.mesh)
+    state = restarted(stop.state, config, components)
     for worker in range(4):
         own = jax.tree.map(lambda x, i=worker: x[i], state.params)
         chex.assert_trees_all_equal(jax.device_get(own), jax.device_get(model))
@@ -176,24 +176,26 @@ def test_workers_restart_from_one_model_with_the_schedule_where_it_was(
 
 @pytest.mark.parametrize("part", ["params", "opt_state", "strategy_state"])
 def test_a_state_that_is_not_finite_is_named_with_its_worker(part):
-    parts = build(CONFIG)
-    state = parts.init()
+    components = build(CONFIG)
+    state = components.init()
     ruined = jax.tree.map(
         lambda x: x.at[1].set(jnp.inf) if jnp.issubdtype(x.dtype, jnp.floating) else x,
         getattr(state, part),
     )
     message = f"{part} must stay finite, got nan or inf in round 7 of .*, worker 1; "
     with pytest.raises(FloatingPointError, match=message + ".* was 0.5;"):
-        check_state_finite(state._replace(**{part: ruined}), 7, CONFIG, 0.5, parts.mesh)
+        check_state_finite(
+            state._replace(**{part: ruined}), 7, CONFIG, 0.5, components.mesh
+        )
 
 
 def test_workers_too_far_apart_have_diverged():
-    parts = build(CONFIG)
-    state = parts.init()
+    components = build(CONFIG)
+    state = components.init()
     far = jax.tree.map(lambda x: x.at[0].add(1e25).at[1].add(-1e25), state.params)
     progress = Progress(round=1, losses=(1.0,), last_loss=1.0)
     with pytest.raises(FloatingPointError, match="spread must stay finite, got inf"):
-        make_record(CONFIG, parts, state._replace(params=far), progress, 0.0)
+        make_record(CONFIG, components, state._replace(params=far), progress, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ CONFIG = Config(width=4, num_workers=2, sync_period=2, batch_size=4, num_rounds=
 
 def stops_of(pauses, events):
     """Runs, notes what happens in which order, and gives round, params and losses."""
-    parts = build(CONFIG)
+    components = build(CONFIG)
 
     def batches(number):
         events.append(f"batches {number}")
-        return parts.batches(number)
+        return components.batches(number)
 
-    own = parts._replace(batches=batches)
+    own = components._replace(batches=batches)
     stops = rounds.run_rounds(
         CONFIG, own, own.init(), 0, lambda number: pauses[number - 1]
     )

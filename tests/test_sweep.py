@@ -21,9 +21,9 @@ def trained(monkeypatch):
     """The seeds of the runs that were trained, in their order."""
     seeds, train = [], runs.train
 
-    def watched(config, parts):
+    def watched(config, components):
         seeds.append(config.seed)
-        return train(config, parts)
+        return train(config, components)
 
     monkeypatch.setattr(runs, "train", watched)
     return seeds

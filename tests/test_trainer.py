@@ -38,15 +38,15 @@ def numbers(records):
 
 def test_one_workers_run_is_the_plain_loop():
     config = strategy("local_sgd", num_workers=1, dropout=0.0)
-    parts = build(config)
-    step = jax.jit(jax.value_and_grad(parts.task.loss, has_aux=True))
-    params, model_state = parts.task.init(jax.random.key(config.seed))
-    opt_state, losses = parts.optimizer.init(params), []
+    components = build(config)
+    step = jax.jit(jax.value_and_grad(components.task.loss, has_aux=True))
+    params, model_state = components.task.init(jax.random.key(config.seed))
+    opt_state, losses = components.optimizer.init(params), []
     for number in range(config.num_rounds):
         for k in range(config.sync_period):
-            batch = jax.tree.map(lambda x, k=k: x[0, k], parts.batches(number))
+            batch = jax.tree.map(lambda x, k=k: x[0, k], components.batches(number))
             (loss, _), grads = step(params, model_state, batch, jax.random.key(0))
-            updates, opt_state = parts.optimizer.update(grads, opt_state, params)
+            updates, opt_state = components.optimizer.update(grads, opt_state, params)
             params = optax.apply_updates(params, updates)
             losses.append(float(loss))
 
@@ -55,8 +55,8 @@ def test_one_workers_run_is_the_plain_loop():
     got = [first.train_loss, second.train_loss, last.train_loss]
     expected = [np.mean(losses[:8]), np.mean(losses[8:16]), np.mean(losses[16:])]
     np.testing.assert_allclose(got, expected, rtol=1e-5)
-    data = parts.dataset
-    test = evaluate(parts.task, params, {}, data.test_inputs, data.test_labels)
+    data = components.dataset
+    test = evaluate(components.task, params, {}, data.test_inputs, data.test_labels)
     np.testing.assert_allclose(last.test_loss, test.loss, rtol=1e-5)
     assert last.test_accuracy == test.accuracy
 
@@ -73,17 +73,17 @@ def test_a_record_is_made_every_evaluate_every_rounds_and_of_the_last_round():
 def batches_and_waits(config, monkeypatch):
     """Trains, and lists the rounds that batches are made for, and when it waits."""
     events, wait = [], jax.block_until_ready
-    parts = build(config)
+    components = build(config)
 
     def batches(number):
         events.append(number)
-        return parts.batches(number)
+        return components.batches(number)
 
     def watched(values):
         events.append("wait")
         return wait(values)
 
-    records = train(config, parts._replace(batches=batches))
+    records = train(config, components._replace(batches=batches))
     monkeypatch.setattr(jax, "block_until_ready", watched)
     assert len(list(records)) == -(-config.num_rounds // config.evaluate_every)
     return events
@@ -205,9 +205,9 @@ def test_the_round_is_made_as_the_config_says(monkeypatch):
     # Mappings agree by design and digits have no model state: records cannot tell.
     seen = []
 
-    def make_round(*parts, **options):
+    def make_round(*components, **options):
         seen.append(options)
-        return trainer_make_round(*parts, **options)
+        return trainer_make_round(*components, **options)
 
     trainer_make_round = rounds.make_round
     monkeypatch.setattr(rounds, "make_round", make_round)
@@ -227,11 +227,11 @@ def test_it_learns():
 def test_a_loss_that_is_not_finite_stops_training():
     # The second step is at a model that overflows; a round is one step.
     config = strategy("local_sgd", learning_rate=1e30, sync_period=1)
-    parts = build(config)
+    components = build(config)
     losses = [
-        parts.task.loss(
-            *parts.task.init(jax.random.key(0)),
-            jax.tree.map(lambda x, i=i: x[i, 0], parts.batches(0)),
+        components.task.loss(
+            *components.task.init(jax.random.key(0)),
+            jax.tree.map(lambda x, i=i: x[i, 0], components.batches(0)),
             jax.random.key(0),
         )[0]
         for i in range(4)

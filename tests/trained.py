@@ -24,6 +24,6 @@ for strategy in ("overlap_local_sgd", "local_sgd"):
     config = Config(
         strategy=strategy, width=4, batch_size=4, num_rounds=20, evaluate_every=5
     )
-    parts = in_float64(config, build(config))
-    write_records(out / f"{strategy}.jsonl", config, train(config, parts))
+    components = in_float64(config, build(config))
+    write_records(out / f"{strategy}.jsonl", config, train(config, components))
 meet()

@@ -13,7 +13,7 @@ from olsgd_jax.training.cluster.discover import ENVIRONMENT, variables
 from olsgd_jax.training.cluster.join import Process, join, meet
 from olsgd_jax.training.cluster.preemption import RESUMABLE, PreemptedError, Preemption
 from olsgd_jax.training.command_line import add_process_options, count, join_as_asked
-from olsgd_jax.training.components import Parts, build, build_strategy
+from olsgd_jax.training.components import Components, build, build_strategy
 from olsgd_jax.training.components.strategy import named_strategy
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
@@ -68,7 +68,7 @@ __all__ = [
     "Evaluation",
     "Facts",
     "Layout",
-    "Parts",
+    "Components",
     "PreemptedError",
     "Preemption",
     "Process",

@@ -6,7 +6,7 @@ import jax
 
 from olsgd_jax.round.worker_round import make_worker_round
 from olsgd_jax.timing.payload import payload_bytes
-from olsgd_jax.training.components import Parts, build
+from olsgd_jax.training.components import Components, build
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.named_partitions import label_histogram
 
@@ -26,30 +26,35 @@ class Facts(NamedTuple):
     histogram: list[list[int]]  # examples by worker and class
 
 
-def describe(config: Config, parts: Parts | None = None) -> Facts:
+def describe(config: Config, components: Components | None = None) -> Facts:
     """Says what follows from a config and its data.
 
     Args:
       config: of the run.
-      parts: what `build` made of it; built here by default.
+      components: what `build` made of it; built here by default.
 
     >>> from olsgd_jax.training import Config, describe
     >>> facts = describe(Config(num_rounds=90, num_workers=2, batch_size=32))
     >>> facts.num_steps, facts.num_epochs, len(facts.histogram)
     (360, 16.0, 2)
     """
-    parts = parts or build(config)
-    state = jax.eval_shape(parts.init)
+    components = components or build(config)
+    state = jax.eval_shape(components.init)
     worker_round = make_worker_round(
-        parts.task.loss, parts.optimizer, parts.strategy, config.model_state_policy
+        components.task.loss,
+        components.optimizer,
+        components.strategy,
+        config.model_state_policy,
     )
     num_bytes = payload_bytes(
-        worker_round, state, parts.batches(1), num_workers=config.num_workers
+        worker_round, state, components.batches(1), num_workers=config.num_workers
     )
     num_steps = config.num_steps(config.num_rounds)
-    num_examples = sum(map(len, parts.shards))
+    num_examples = sum(map(len, components.shards))
     histogram = label_histogram(
-        parts.dataset.train_labels, parts.shards, parts.dataset.num_classes
+        components.dataset.train_labels,
+        components.shards,
+        components.dataset.num_classes,
     )
     return Facts(
         num_parameters=sum(x.size for x in jax.tree.leaves(state.params))

@@ -10,7 +10,7 @@ from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.training.checkpoints import Checkpoints, Due
 from olsgd_jax.training.cluster.preemption import PreemptedError
-from olsgd_jax.training.components import Parts, build
+from olsgd_jax.training.components import Components, build
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.describe import describe
 from olsgd_jax.training.records.types import Entry, Record, Rollback
@@ -23,7 +23,7 @@ from olsgd_jax.training.stops import Todo, advanced, make_record, what_to_do
 @overload
 def train(
     config: Config,
-    parts: Parts | None = None,
+    components: Components | None = None,
     *,
     checkpoints: None = None,
     due: Due | None = None,
@@ -34,7 +34,7 @@ def train(
 @overload
 def train(
     config: Config,
-    parts: Parts | None = None,
+    components: Components | None = None,
     *,
     checkpoints: Checkpoints | None = None,
     due: Due | None = None,
@@ -45,7 +45,7 @@ def train(
 
 def train(
     config: Config,
-    parts: Parts | None = None,
+    components: Components | None = None,
     *,
     checkpoints: Checkpoints | None = None,
     due: Due | None = None,
@@ -59,7 +59,7 @@ def train(
 
     Args:
       config: of the run.
-      parts: what `build` made of it; built here by default.
+      components: what `build` made of it; built here by default.
       checkpoints: where the run is kept. If it holds one of this run, training goes on
         from there, to the same numbers as if it had never stopped; with another
         number of workers as `resize` says.
@@ -83,10 +83,10 @@ def train(
     >>> [record.step for record in train(Config(num_rounds=3, evaluate_every=2))]
     [8, 12]
     """
-    parts = parts or build(config)
-    state, progress = restore(checkpoints, config, parts)
+    components = components or build(config)
+    state, progress = restore(checkpoints, config, components)
     for which in config.evaluate:
-        check_kept("evaluate", which, state, parts.strategy)
+        check_kept("evaluate", which, state, components.strategy)
     if checkpoints is not None:
         due = due or Due()
     went_back = any(isinstance(row, Rollback) for row in progress.records)
@@ -99,12 +99,14 @@ def train(
         _records, asked=config, checkpoints=checkpoints, due=due, preempted=preempted
     )
     allowed = rollbacks or Rollbacks(times=0)
-    return run_with_rollbacks(run, config, parts, state, progress, checkpoints, allowed)
+    return run_with_rollbacks(
+        run, config, components, state, progress, checkpoints, allowed
+    )
 
 
 def _records(
     config: Config,
-    parts: Parts,
+    components: Components,
     state: WorkerState,
     progress: Progress,
     *,
@@ -115,7 +117,7 @@ def _records(
 ) -> Iterator[Record]:
     if due is not None:
         due.restart(progress.round)
-    bytes_per_step = describe(config, parts).bytes_per_round / config.sync_period
+    bytes_per_step = describe(config, components).bytes_per_round / config.sync_period
     todo = Todo()
 
     def what_at(number: int) -> Pause:
@@ -127,10 +129,12 @@ def _records(
         alone = jax.process_count() == 1
         return "go_on" if alone and todo == Todo(save=True) else "wait"
 
-    for stop in run_rounds(config, parts, state, progress.round, what_at):
-        progress = advanced(config, parts, progress, stop)
+    for stop in run_rounds(config, components, state, progress.round, what_at):
+        progress = advanced(config, components, progress, stop)
         if todo.record:
-            record = make_record(config, parts, stop.state, progress, bytes_per_step)
+            record = make_record(
+                config, components, stop.state, progress, bytes_per_step
+            )
             records = *progress.records, record
             progress = progress._replace(losses=(), records=records)
             yield record

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from olsgd_jax.drivers.make_round import make_round
 from olsgd_jax.round.local_steps import WorkerState
-from olsgd_jax.training.components import Parts
+from olsgd_jax.training.components import Components
 from olsgd_jax.training.config import Config
 
 Pause = Literal["none", "go_on", "wait"]
@@ -27,7 +27,7 @@ class Stop(NamedTuple):
 
 def run_rounds(
     config: Config,
-    parts: Parts,
+    components: Components,
     state: WorkerState,
     first: int,
     what_at: Callable[[int], Pause],
@@ -36,7 +36,7 @@ def run_rounds(
 
     Args:
       config: of the run.
-      parts: of it.
+      components: of it.
       state: to begin with.
       first: how many rounds that state has behind it.
       what_at: rounds so far -> how to stop there. "go_on" hands out a copy of the
@@ -44,10 +44,10 @@ def run_rounds(
     """
     if first >= config.num_rounds:
         return
-    overlap_round = first_round = _compiled_round(config, parts, state, number=1)
+    overlap_round = first_round = _compiled_round(config, components, state, number=1)
     if config.long_first_round and first == 0:
-        first_round = _compiled_round(config, parts, state, number=0)
-    batches = parts.batches(first)
+        first_round = _compiled_round(config, components, state, number=0)
+    batches = components.batches(first)
     began, losses, before, held = time.perf_counter(), [], (), None
     for number in range(first, config.num_rounds):
         run = overlap_round if number else first_round
@@ -63,7 +63,7 @@ def run_rounds(
         before = record.loss
         # Before a stop, so that the devices need not wait for them after it.
         if number + 1 < config.num_rounds:
-            batches = parts.batches(number + 1)
+            batches = components.batches(number + 1)
         match what_at(number + 1):
             case "go_on":
                 now = time.perf_counter()
@@ -82,19 +82,19 @@ def _copied(state: WorkerState) -> WorkerState:
 
 
 def _compiled_round(
-    config: Config, parts: Parts, state: WorkerState, number: int
+    config: Config, components: Components, state: WorkerState, number: int
 ) -> Callable:
     """Builds a round like the one of that number, and runs it on a copy of the state.
 
     What that gives is thrown away: it keeps compilation out of the time.
     """
-    batches = parts.batches(number)
+    batches = components.batches(number)
     overlap_round = make_round(
-        parts.task.loss,
-        parts.optimizer,
-        parts.strategy,
+        components.task.loss,
+        components.optimizer,
+        components.strategy,
         sync_period=batches["labels"].shape[1],
-        mesh=parts.mesh,
+        mesh=components.mesh,
         mapping=config.mapping,
         model_state_policy=config.model_state_policy,
     )

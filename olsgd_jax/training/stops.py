@@ -10,7 +10,7 @@ import numpy as np
 from olsgd_jax.round.consensus import model_of, spread
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.training.checkpoints import Due
-from olsgd_jax.training.components import Parts
+from olsgd_jax.training.components import Components
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.evaluate import Evaluation, evaluate
 from olsgd_jax.training.records.types import Record
@@ -52,13 +52,15 @@ def what_to_do(
     return Todo(number % config.evaluate_every == 0, save, end)
 
 
-def advanced(config: Config, parts: Parts, progress: Progress, stop: Stop) -> Progress:
+def advanced(
+    config: Config, components: Components, progress: Progress, stop: Stop
+) -> Progress:
     """Adds the rounds up to a stop, if all of their numbers are finite."""
     losses = [to_host(loss) for loss in stop.losses]
     means = tuple(float(loss.mean(dtype=np.float64)) for loss in losses)
     first, last_loss = stop.round + 1 - len(means), progress.last_loss
     check_losses(losses, means, first, config, last_loss)
-    check_state_finite(stop.state, stop.round, config, means[-1], parts.mesh)
+    check_state_finite(stop.state, stop.round, config, means[-1], components.mesh)
     num_steps = config.num_steps(stop.round) - config.num_steps(progress.round)
     return progress._replace(
         round=stop.round,
@@ -71,14 +73,14 @@ def advanced(config: Config, parts: Parts, progress: Progress, stop: Stop) -> Pr
 
 def make_record(
     config: Config,
-    parts: Parts,
+    components: Components,
     state: WorkerState,
     progress: Progress,
     bytes_per_step: float,
 ) -> Record:
     """Measures a run where it is."""
-    tests = {which: _test(parts, state, which) for which in config.evaluate}
-    apart = spread(state, parts.mesh)
+    tests = {which: _test(components, state, which) for which in config.evaluate}
+    apart = spread(state, components.mesh)
     measured = [("test_loss", test.loss) for test in tests.values()]
     for name, value in (*measured, ("spread", apart)):
         if not math.isfinite(value):
@@ -88,7 +90,7 @@ def make_record(
         round=progress.round,
         step=step,
         examples=progress.examples,
-        learning_rate=float(jnp.asarray(parts.schedule(step - 1))),
+        learning_rate=float(jnp.asarray(components.schedule(step - 1))),
         train_loss=sum(progress.losses) / len(progress.losses),
         tests=tests,
         spread=apart,
@@ -97,8 +99,13 @@ def make_record(
     )
 
 
-def _test(parts: Parts, state: WorkerState, which: EvaluatedModel) -> Evaluation:
-    model = model_of(state, parts.strategy, which, parts.mesh)
+def _test(
+    components: Components, state: WorkerState, which: EvaluatedModel
+) -> Evaluation:
+    model = model_of(state, components.strategy, which, components.mesh)
     return evaluate(
-        parts.task, *model, parts.dataset.test_inputs, parts.dataset.test_labels
+        components.task,
+        *model,
+        components.dataset.test_inputs,
+        components.dataset.test_labels,
     )

@@ -28,8 +28,8 @@ def restored(facts=FACTS, like=TREE, config=CONFIG):
     def mistake(tmp):
         with Checkpoints(tmp) as checkpoints:
             checkpoints.save(1, TREE, facts)
-            parts = build(config)._replace(init=lambda: like)
-            restore(checkpoints, config, parts)
+            components = build(config)._replace(init=lambda: like)
+            restore(checkpoints, config, components)
 
     return mistake
 
@@ -44,10 +44,10 @@ def went_on(**facts):
     """Trains on from a checkpoint of the run with other facts."""
 
     def mistake(tmp):
-        parts = build(CONFIG)
+        components = build(CONFIG)
         with Checkpoints(tmp) as checkpoints:
-            checkpoints.save(1, parts.init(), {**FACTS, **facts})
-            train_config(CONFIG, parts, checkpoints=checkpoints)
+            checkpoints.save(1, components.init(), {**FACTS, **facts})
+            train_config(CONFIG, components, checkpoints=checkpoints)
 
     return mistake
 

@@ -32,7 +32,7 @@ from olsgd_jax.reductions.exact import worker_mean
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.model_state import averaged_part, mix_model_state
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.training.components import Parts
+from olsgd_jax.training.components import Components
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.recovery.regroup import regrouped
 from olsgd_jax.training.recovery.restart import start_workers
@@ -41,25 +41,25 @@ from olsgd_jax.workers.axis import on_workers
 from olsgd_jax.workers.sharding import place, state_shardings
 
 
-def resized(state: WorkerState, config: Config, parts: Parts) -> WorkerState:
+def resized(state: WorkerState, config: Config, components: Components) -> WorkerState:
     """Gives a run the number of workers that its config asks for.
 
     Args:
       state: of m workers, between rounds, placed as `like_workers` says.
       config: of the run from here on; it has n workers.
-      parts: of that config.
+      components: of that config.
     """
     m = len(state.round)
     if m == config.num_workers:
         return state
-    mesh = regrouped(parts.mesh, m)
+    mesh = regrouped(components.mesh, m)
 
     def resize(state: WorkerState) -> WorkerState:
         if config.num_workers < m:
-            return _shrunk(state, config.num_workers, parts.strategy, mesh)
-        return _grown(state, config, parts, mesh)
+            return _shrunk(state, config.num_workers, components.strategy, mesh)
+        return _grown(state, config, components, mesh)
 
-    shardings = state_shardings(jax.eval_shape(resize, state), parts.mesh)
+    shardings = state_shardings(jax.eval_shape(resize, state), components.mesh)
     return jax.jit(resize, out_shardings=shardings)(state)
 
 
@@ -84,13 +84,13 @@ def _shrunk(
 
 
 def _grown(
-    state: WorkerState, config: Config, parts: Parts, mesh: Mesh | None
+    state: WorkerState, config: Config, components: Components, mesh: Mesh | None
 ) -> WorkerState:
-    m, strategy = len(state.round), parts.strategy
+    m, strategy = len(state.round), components.strategy
     anchor = getattr(state.strategy_state, "anchor", None)
     params = _mean(state.params, mesh) if anchor is None else anchor
     model = params, _averaged(state.model_state, mesh)
-    fresh = start_workers(_first(model), state, config, parts)
+    fresh = start_workers(_first(model), state, config, components)
 
     copy_first = functools.partial(
         jax.tree.map,

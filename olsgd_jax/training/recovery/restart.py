@@ -9,14 +9,17 @@ import jax.numpy as jnp
 
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
-from olsgd_jax.training.components import Parts
+from olsgd_jax.training.components import Components
 from olsgd_jax.training.config import Config
 from olsgd_jax.types import ModelState, Params
 from olsgd_jax.workers.sharding import state_shardings
 
 
 def start_workers(
-    model: tuple[Params, ModelState], state: WorkerState, config: Config, parts: Parts
+    model: tuple[Params, ModelState],
+    state: WorkerState,
+    config: Config,
+    components: Components,
 ) -> WorkerState:
     """Starts all workers of a run from one model.
 
@@ -24,16 +27,16 @@ def start_workers(
       model: params and model state, without a worker axis.
       state: of the run, with any number of workers; its counts stay.
       config: of the run, with the number of workers to start.
-      parts: of the run.
+      components: of the run.
     """
 
     def start(model: tuple[Params, ModelState], state: WorkerState) -> WorkerState:
         params, model_state = model
         fresh = init_state(
             params,
-            parts.optimizer,
-            parts.strategy,
-            mesh=parts.mesh,
+            components.optimizer,
+            components.strategy,
+            mesh=components.mesh,
             num_workers=config.num_workers,
             model_state=model_state,
             seed=config.seed,
@@ -41,7 +44,7 @@ def start_workers(
         counted = jax.tree.map(_keep_counts, fresh, state)
         return counted._replace(key=fresh.key)
 
-    shardings = state_shardings(jax.eval_shape(start, model, state), parts.mesh)
+    shardings = state_shardings(jax.eval_shape(start, model, state), components.mesh)
     return jax.jit(start, out_shardings=shardings)(model, state)
 
 

@@ -19,7 +19,7 @@ import jax
 
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.training.checkpoints import Checkpoints
-from olsgd_jax.training.components import Parts
+from olsgd_jax.training.components import Components
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.records.provenance import (
     changed_versions,
@@ -67,27 +67,27 @@ def save(
 
 
 def restore(
-    checkpoints: Checkpoints | None, config: Config, parts: Parts
+    checkpoints: Checkpoints | None, config: Config, components: Components
 ) -> tuple[WorkerState, Progress]:
     """Reads the newest checkpoint of a run; starts it where there is none.
 
     Raises:
       ValueError: if the checkpoint is of a run with other options.
     """
-    start = parts.init()
+    start = components.init()
 
     def like(facts: dict) -> WorkerState:
         _check_facts(facts)
         _check_same_run(facts["config"], config)
         m = facts["config"]["num_workers"]
         same = m == config.num_workers
-        return start if same else like_workers(start, m, parts.mesh)
+        return start if same else like_workers(start, m, components.mesh)
 
     found = checkpoints and checkpoints.restore(like)
     if found is None:
         return start, Progress()
     _warn_of_versions(found.facts["versions"], found.number)
-    state = resized(found.tree, config, parts)
+    state = resized(found.tree, config, components)
     progress = _progress(found.facts, f"checkpoint {found.number}")
     before, after = Layout(**found.facts["layout"]), _layout(config)
     if before != after and progress.round < config.num_rounds:

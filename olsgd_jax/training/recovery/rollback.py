@@ -20,7 +20,7 @@ from olsgd_jax.round.consensus import model_of
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.training.checkpoints import Checkpoints
 from olsgd_jax.training.components import (
-    Parts,
+    Components,
     build_optimizer,
     build_schedule,
     build_strategy,
@@ -60,14 +60,16 @@ class Rollbacks:
         check_number("times", self.times, 0, float("inf"), "[)")
 
 
-Rounds: TypeAlias = Callable[[Config, Parts, WorkerState, Progress], Iterator[Record]]
-"""config, parts, state, progress -> the records of the rounds that are left."""
+Rounds: TypeAlias = Callable[
+    [Config, Components, WorkerState, Progress], Iterator[Record]
+]
+"""config, components, state, progress -> the records of the rounds that are left."""
 
 
 def run_with_rollbacks(
     run: Rounds,
     config: Config,
-    parts: Parts,
+    components: Components,
     state: WorkerState,
     progress: Progress,
     checkpoints: Checkpoints | None,
@@ -84,7 +86,7 @@ def run_with_rollbacks(
         rate = happened[-1].learning_rate if happened else config.learning_rate
         now = dataclasses.replace(config, learning_rate=rate)
         ahead = steps_ahead(config, progress)
-        own = _at_rate_of(now, parts, ahead) if happened or ahead else parts
+        own = _at_rate_of(now, components, ahead) if happened or ahead else components
         try:
             for record in run(now, own, state, progress):
                 history.append(record)
@@ -94,8 +96,8 @@ def run_with_rollbacks(
             if len(happened) >= rollbacks.times:
                 raise
             number = error.round
-        state, progress = restore(checkpoints, config, parts)
-        state = restarted(state, config, parts)
+        state, progress = restore(checkpoints, config, components)
+        state = restarted(state, config, components)
         back = Rollback(number, progress.round, rollbacks.scale * rate)
         new = [back, *_changed_again(progress, [*history, back])]
         history += new
@@ -109,19 +111,21 @@ def _changed_again(progress: Progress, history: list[Entry]) -> list[Resumed]:
     return [x for x in last if isinstance(x, Resumed) and x not in kept]
 
 
-def restarted(state: WorkerState, config: Config, parts: Parts) -> WorkerState:
+def restarted(
+    state: WorkerState, config: Config, components: Components
+) -> WorkerState:
     """Puts all workers at the anchor or the consensus, with nothing learned beside."""
     has_anchor = hasattr(state.strategy_state, "anchor")
     which = "anchor" if has_anchor else "consensus"
-    model = model_of(state, parts.strategy, which, parts.mesh)
+    model = model_of(state, components.strategy, which, components.mesh)
     model = jax.device_get(model)  # to be put on all devices
-    return start_workers(model, state, config, parts)
+    return start_workers(model, state, config, components)
 
 
-def _at_rate_of(config: Config, parts: Parts, ahead: float) -> Parts:
-    """Gives the parts the learning rate of a config, for a run so many steps ahead."""
-    schedule = build_schedule(config, sum(map(len, parts.shards)), ahead)
-    return parts._replace(
+def _at_rate_of(config: Config, components: Components, ahead: float) -> Components:
+    """Gives components the learning rate of a config, so many steps ahead."""
+    schedule = build_schedule(config, sum(map(len, components.shards)), ahead)
+    return components._replace(
         schedule=schedule,
         optimizer=build_optimizer(config, schedule),
         strategy=build_strategy(config, schedule),

@@ -1,4 +1,4 @@
-"""All parts of a training run, as its config names them."""
+"""All components of a training run, as its config names them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -24,12 +24,12 @@ from olsgd_jax.types import Batch, Shards
 from olsgd_jax.workers.mesh import process_devices, share_workers, worker_mesh
 
 
-class Parts(NamedTuple):
+class Components(NamedTuple):
     """What a config stands for.
 
     >>> from olsgd_jax.training import Config, build
-    >>> parts = build(Config(num_workers=2))
-    >>> [len(shard) for shard in parts.shards], parts.dataset.num_classes
+    >>> components = build(Config(num_workers=2))
+    >>> [len(shard) for shard in components.shards], components.dataset.num_classes
     ([720, 720], 10)
     """
 
@@ -44,12 +44,12 @@ class Parts(NamedTuple):
     init: Callable[[], WorkerState]  # the state before the first round
 
 
-def build(config: Config) -> Parts:
+def build(config: Config) -> Components:
     """Builds all that a config names, and trains nothing.
 
     >>> from olsgd_jax.training import Config, build
-    >>> parts = build(Config(strategy="local_sgd"))
-    >>> parts.strategy.mean_of, parts.batches(0)["inputs"].shape
+    >>> components = build(Config(strategy="local_sgd"))
+    >>> components.strategy.mean_of, components.batches(0)["inputs"].shape
     ('end', (4, 4, 32, 64))
     """
     dataset = load_dataset(config.dataset, config.data_dir)
@@ -89,7 +89,7 @@ def build(config: Config) -> Parts:
             seed=config.seed,
         )
 
-    return Parts(
+    return Components(
         dataset, shards, task, schedule, optimizer, strategy, mesh, batches, init
     )
 
