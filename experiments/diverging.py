@@ -2,7 +2,7 @@
 
 import argparse
 
-from olsgd_jax.training import Rollbacks
+from olsgd_jax.training import RollbackPolicy
 
 
 def add_divergence_options(parser: argparse.ArgumentParser) -> None:
@@ -20,22 +20,24 @@ def add_divergence_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--rollback-scale",
         type=float,
-        help=f"of the learning rate, every time; {Rollbacks.scale}",
+        help=f"of the learning rate, every time; {RollbackPolicy.scale}",
     )
     group.add_argument(
-        "--rollbacks", type=int, help=f"how often it may go back; {Rollbacks.times}"
+        "--rollbacks",
+        type=int,
+        help=f"how often it may go back; {RollbackPolicy.times}",
     )
 
 
-def rollbacks_of(args: argparse.Namespace) -> Rollbacks:
+def rollbacks_of(args: argparse.Namespace) -> RollbackPolicy:
     """Says how a run goes back, as a command line asks for it."""
     options = {"scale": args.rollback_scale, "times": args.rollbacks}
     given = {name: value for name, value in options.items() if value is not None}
     if args.on_divergence == "rollback":
-        return Rollbacks(**given)
+        return RollbackPolicy(**given)
     if given:
         raise ValueError(
             "--rollback-scale and --rollbacks need --on-divergence rollback, got "
             f"{args.on_divergence}"
         )
-    return Rollbacks(times=0)
+    return RollbackPolicy(times=0)

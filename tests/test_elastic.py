@@ -18,7 +18,7 @@ from olsgd_jax.training import (
     Record,
     Resumed,
     Rollback,
-    Rollbacks,
+    RollbackPolicy,
     read_records,
     train,
     write_records,
@@ -26,8 +26,7 @@ from olsgd_jax.training import (
 from olsgd_jax.training.components import build, build_optimizer, build_schedule
 from olsgd_jax.training.records.types import kept_records
 from olsgd_jax.training.recovery.elastic import resized
-from olsgd_jax.training.rounds import run_rounds
-from tests.helpers import stop_at
+from tests.helpers import state_after
 
 # An epoch is 1,440 examples, and 0.2 of one 288; a round of 4 workers has 128.
 CONFIG = Config(
@@ -115,11 +114,10 @@ def test_it_is_the_resized_state_with_the_batches_of_so_many_workers(elastic, tm
     # 4 steps of 4 workers had the examples of 8 steps of 2: 4 more than there were.
     optimizer = build_optimizer(second, build_schedule(second, 1440, ahead=4.0))
     two = two._replace(optimizer=optimizer)
-    [stop] = run_rounds(first, four, four.init(), 0, stop_at(2))
-    state = resized(stop.state, second, two)
-    [stop] = run_rounds(second, two, state, 2, stop_at(4))
+    state = resized(state_after(first, four, four.init(), 0, 2), second, two)
+    state = state_after(second, two, state, 2, 4)
     found = copy_of(elastic[0], 4, tmp_path / "found")
-    assert bits_of(stop.state) == bits_in(found, second)
+    assert bits_of(state) == bits_in(found, second)
 
 
 def test_a_finished_run_gives_its_records_again_whoever_reads_them(elastic, tmp_path):
@@ -131,7 +129,7 @@ def test_a_finished_run_gives_its_records_again_whoever_reads_them(elastic, tmp_
 def diverging(checkpoints, num_rounds, num_workers):
     options = {"learning_rate": 4.0, "weight_decay": 1.0, "decay_epochs": ()}
     config = config_of(num_rounds, num_workers, evaluate_every=20, **options)
-    return train(config, checkpoints=checkpoints, rollbacks=Rollbacks(scale=0.01))
+    return train(config, checkpoints=checkpoints, rollbacks=RollbackPolicy(scale=0.01))
 
 
 @pytest.fixture(scope="module")

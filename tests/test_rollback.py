@@ -21,18 +21,17 @@ from olsgd_jax.training import (
     PreemptedError,
     Record,
     Rollback,
-    Rollbacks,
+    RollbackPolicy,
     read_records,
     train,
     write_records,
 )
 from olsgd_jax.training.components import build
+from olsgd_jax.training.records.measure import make_record
 from olsgd_jax.training.recovery.divergence import check_state_finite
 from olsgd_jax.training.recovery.resume import Progress
 from olsgd_jax.training.recovery.rollback import restarted
-from olsgd_jax.training.rounds import run_rounds
-from olsgd_jax.training.stops import make_record
-from tests.helpers import stop_at
+from tests.helpers import state_after
 
 # Weight decay makes a step x ← (1 − γ) x − γ g. At γ = 4 every step grows, until
 # numbers overflow; momentum makes it faster.
@@ -47,7 +46,7 @@ CONFIG = Config(
     weight_decay=1.0,
     mapping="vmap",
 )
-SLOWER = Rollbacks(scale=0.01)
+SLOWER = RollbackPolicy(scale=0.01)
 
 
 class Once(Due):
@@ -128,7 +127,7 @@ def test_without_a_checkpoint_it_is_the_run_with_the_lower_rate():
 def test_it_goes_back_as_often_as_it_may():
     # Nothing can be learned at such rates: the first round ends it every time.
     config = dataclasses.replace(CONFIG, learning_rate=1e30)
-    rows = train(config, rollbacks=Rollbacks(times=2))
+    rows = train(config, rollbacks=RollbackPolicy(times=2))
     assert [next(rows) for _ in range(2)] == [
         Rollback(1, 0, 5e29),
         Rollback(1, 0, 2.5e29),
@@ -155,17 +154,17 @@ def test_workers_restart_from_one_model_with_the_schedule_where_it_was(
         mapping="vmap" if mesh is None else "shard_map",
     )
     components = build(config)
-    [stop] = run_rounds(config, components, components.init(), 0, stop_at(2))
-    model, _ = model_of(stop.state, components.strategy, which, components.mesh)
-    state = restarted(stop.state, config, components)
+    before = state_after(config, components, components.init(), 0, 2)
+    model, _ = model_of(before, components.strategy, which, components.mesh)
+    state = restarted(before, config, components)
     for worker in range(4):
         own = jax.tree.map(lambda x, i=worker: x[i], state.params)
         chex.assert_trees_all_equal(jax.device_get(own), jax.device_get(model))
     assert state.round.tolist() == [2] * 4
-    assert (jax.random.key_data(state.key) == jax.random.key_data(stop.state.key)).all()
+    assert (jax.random.key_data(state.key) == jax.random.key_data(before.key)).all()
     for fresh, old in zip(
         jax.tree.leaves(state.opt_state),
-        jax.tree.leaves(stop.state.opt_state),
+        jax.tree.leaves(before.opt_state),
         strict=True,
     ):
         is_count = jnp.issubdtype(old.dtype, jnp.integer)
@@ -207,7 +206,7 @@ def test_workers_too_far_apart_have_diverged():
 )
 def test_what_cannot_be_a_rollback_is_an_error(options, message):
     with pytest.raises(ValueError, match=message):
-        Rollbacks(**options)
+        RollbackPolicy(**options)
 
 
 def record(number):
@@ -263,4 +262,4 @@ def test_how_it_goes_back_is_not_ignored():
     with pytest.raises(ValueError, match="need --on-divergence rollback, got stop"):
         rollbacks_of(args)
     args.on_divergence = "rollback"
-    assert rollbacks_of(args) == Rollbacks(times=2)
+    assert rollbacks_of(args) == RollbackPolicy(times=2)

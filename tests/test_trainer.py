@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from olsgd_jax.training import Config, evaluate, rounds, train
+from olsgd_jax.training import Config, evaluate, loop, train
 from olsgd_jax.training.components import build
 
 SMALL = Config(width=8, num_rounds=5, evaluate_every=2, batch_size=8)
@@ -209,8 +209,8 @@ def test_the_round_is_made_as_the_config_says(monkeypatch):
         seen.append(options)
         return trainer_make_round(*components, **options)
 
-    trainer_make_round = rounds.make_round
-    monkeypatch.setattr(rounds, "make_round", make_round)
+    trainer_make_round = loop.make_round
+    monkeypatch.setattr(loop, "make_round", make_round)
     config = replace(mapping="pmap", model_state_policy="averaged", sync_period=2)
     next(train(config))
     [options] = seen

@@ -49,7 +49,7 @@ from olsgd_jax.training.records.types import (
     Run,
 )
 from olsgd_jax.training.recovery.divergence import DivergedError
-from olsgd_jax.training.recovery.rollback import Rollbacks
+from olsgd_jax.training.recovery.rollback import RollbackPolicy
 from olsgd_jax.training.tasks import Task, classification
 
 __all__ = [
@@ -76,7 +76,7 @@ __all__ = [
     "ResNet",
     "Resumed",
     "Rollback",
-    "Rollbacks",
+    "RollbackPolicy",
     "Run",
     "Task",
     "Transformer",

@@ -1,11 +1,19 @@
-"""train: a config becomes a training run, and the run its records."""
+"""train: a config becomes a training run, and the run its records.
 
-import functools
+One loop runs the rounds. Between two of them it may stop, to make a record, to save a
+checkpoint or to end. A run whose numbers are not finite any more goes back to its last
+checkpoint, if it may, and the same loop takes it up from there.
+"""
+
+import time
 from collections.abc import Callable, Iterator
-from typing import overload
+from typing import NamedTuple, overload
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
+from olsgd_jax.drivers.make_round import make_round
 from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.training.checkpoints import Checkpoints, Due
@@ -13,11 +21,21 @@ from olsgd_jax.training.cluster.preemption import PreemptedError
 from olsgd_jax.training.components import Components, build
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.describe import describe
-from olsgd_jax.training.records.types import Entry, Record, Rollback
+from olsgd_jax.training.records.measure import make_record
+from olsgd_jax.training.records.types import Entry, Record
+from olsgd_jax.training.recovery.divergence import (
+    DivergedError,
+    check_losses,
+    check_state_finite,
+)
 from olsgd_jax.training.recovery.resume import Progress, restore, save
-from olsgd_jax.training.recovery.rollback import Rollbacks, run_with_rollbacks
-from olsgd_jax.training.rounds import Pause, run_rounds
-from olsgd_jax.training.stops import Todo, advanced, make_record, what_to_do
+from olsgd_jax.training.recovery.rollback import (
+    RollbackPolicy,
+    at_current_rate,
+    go_back,
+    rollbacks_in,
+)
+from olsgd_jax.workers.sharding import to_host
 
 
 @overload
@@ -39,7 +57,7 @@ def train(
     checkpoints: Checkpoints | None = None,
     due: Due | None = None,
     preempted: Callable[[], bool] | None = None,
-    rollbacks: Rollbacks | None = None,
+    rollbacks: RollbackPolicy | None = None,
 ) -> Iterator[Entry]: ...
 
 
@@ -50,28 +68,29 @@ def train(
     checkpoints: Checkpoints | None = None,
     due: Due | None = None,
     preempted: Callable[[], bool] | None = None,
-    rollbacks: Rollbacks | None = None,
+    rollbacks: RollbackPolicy | None = None,
 ) -> Iterator[Entry]:
     """Trains as a config says.
 
-    Whatever is wrong with the config is raised by the call; the training itself goes
-    only as far as records are asked for.
+    The call raises whatever is wrong with the config. The training itself runs only as
+    far as records are asked for.
 
     Args:
-      config: of the run.
-      components: what `build` made of it; built here by default.
-      checkpoints: where the run is kept. If it holds one of this run, training goes on
-        from there, to the same numbers as if it had never stopped; with another
-        number of workers as `resize` says.
+      config: options of the run.
+      components: what `build` made of the config; built here by default.
+      checkpoints: where the run is saved. If there is a checkpoint of this run,
+        training resumes from it, to the same numbers as if it had never stopped; with
+        another number of workers as `elastic` says.
       due: says when a checkpoint is due; by default after the last round only.
       preempted: asked after every round but the last whether to stop there, as
-        `Preemption` says it; in several processes it has to say the same in all.
-      rollbacks: how a run that diverges goes on; by default it does not.
+        `Preemption` does; in several processes it must give all of them one answer.
+      rollbacks: how a run that diverges goes back; by default it does not.
 
     Returns:
-      A record of every `evaluate_every` rounds, and one of the last round; those of
-      before a run was stopped come first. A `Rollback` where the run went back, and
-      a `Resumed` where it went on with other workers, devices, processes or mapping.
+      A record of every `evaluate_every` rounds, and one of the last round. Records from
+      before a resumed run was stopped come first. There is a `Rollback` where the run
+      went back, and a `Resumed` where it resumed with other workers, devices, processes
+      or another mapping.
 
     Raises:
       FloatingPointError: when a loss or a parameter is not finite, while records are
@@ -87,61 +106,191 @@ def train(
     state, progress = restore(checkpoints, config, components)
     for which in config.evaluate:
         check_kept("evaluate", which, state, components.strategy)
-    if checkpoints is not None:
-        due = due or Due()
-    went_back = any(isinstance(row, Rollback) for row in progress.records)
-    if went_back and rollbacks is None:
+    if rollbacks_in(progress.records) and rollbacks is None:
         raise ValueError(
             "rollbacks must be given for a run that has gone back, got None; "
-            "Rollbacks(times=0) lets it go on, and back no more"
+            "RollbackPolicy(times=0) lets it go on, and back no more"
         )
-    run = functools.partial(
-        _records, asked=config, checkpoints=checkpoints, due=due, preempted=preempted
-    )
-    allowed = rollbacks or Rollbacks(times=0)
-    return run_with_rollbacks(
-        run, config, components, state, progress, checkpoints, allowed
+    if checkpoints is not None:
+        due = due or Due()
+    return _run(
+        config,
+        components,
+        state,
+        progress,
+        checkpoints,
+        due,
+        preempted,
+        rollbacks or RollbackPolicy(times=0),
     )
 
 
-def _records(
+class Todo(NamedTuple):
+    """What is to be done between two rounds."""
+
+    record: bool = False
+    save: bool = False
+    end: bool = False
+
+
+class Stop(NamedTuple):
+    """A place between two rounds where something is to be done."""
+
+    todo: Todo
+    round: int  # rounds so far
+    state: WorkerState
+    losses: list[jax.Array]  # of each round since the last stop, by worker and step
+    seconds: float  # spent in these rounds
+    is_copy: bool  # of the state, so that the next round can start before the work
+
+
+def _run(
     config: Config,
     components: Components,
     state: WorkerState,
     progress: Progress,
-    *,
-    asked: Config,  # before it went back
     checkpoints: Checkpoints | None,
     due: Due | None,
     preempted: Callable[[], bool] | None,
-) -> Iterator[Record]:
-    if due is not None:
-        due.restart(progress.round)
-    bytes_per_step = describe(config, components).bytes_per_round / config.sync_period
-    todo = Todo()
+    rollbacks: RollbackPolicy,
+) -> Iterator[Entry]:
+    """Runs the rounds that are left; those after a rollback once more."""
 
-    def what_at(number: int) -> Pause:
-        nonlocal todo
-        todo = what_to_do(config, number, due, preempted)
-        if not any(todo):
-            return "none"
-        # Processes that look through a state meet for it, as they do in a round.
-        alone = jax.process_count() == 1
-        return "go_on" if alone and todo == Todo(save=True) else "wait"
-
-    for stop in run_rounds(config, components, state, progress.round, what_at):
-        progress = advanced(config, components, progress, stop)
-        if todo.record:
-            record = make_record(
-                config, components, stop.state, progress, bytes_per_step
-            )
-            records = *progress.records, record
-            progress = progress._replace(losses=(), records=records)
-            yield record
-        if checkpoints is not None and due is not None and todo.save:
-            save(checkpoints, asked, stop.state, progress)
+    def keep(stop: Stop, progress: Progress) -> None:
+        if checkpoints is not None and due is not None:
+            save(checkpoints, config, stop.state, progress)
             due.restart(stop.round)
-        if todo.end:
-            if checkpoints is not None:
-                checkpoints.wait()
-            raise PreemptedError(stop.round, is_saved=checkpoints is not None)
+
+    yield from progress.records
+    while progress.round < config.num_rounds:
+        now, own = at_current_rate(config, components, progress)
+        num_bytes = describe(now, own).bytes_per_round / config.sync_period
+        if due is not None:
+            due.restart(progress.round)
+        rounds = _make_rounds(now, own, progress.round)
+        for number, overlap_round in rounds.items():
+            # On a copy, for nothing: this keeps compilation out of the measured time.
+            jax.block_until_ready(overlap_round(_copied(state), own.batches(number)))
+        batches, before, held = own.batches(progress.round), (), None
+        began, losses = time.perf_counter(), []
+        try:
+            for number in range(progress.round, config.num_rounds):
+                overlap_round = rounds.get(number, rounds[1])
+                state, result = overlap_round(state, batches)
+                # Losses stay on the devices: no round has to wait for the host.
+                losses.append(result.loss)
+                if held is not None:
+                    progress = advanced(now, own, progress, held)
+                    keep(held, progress)
+                    held = None
+                # Two rounds under way keep devices busy. More would hold more batches,
+                # and dozens can block each other for good where devices share a CPU.
+                jax.block_until_ready(before)
+                before = result.loss
+                # Before a stop, so that the devices need not wait for them after it.
+                if number + 1 < config.num_rounds:
+                    batches = own.batches(number + 1)
+                todo = what_to_do(config, number + 1, due, preempted)
+                if not any(todo):
+                    continue
+                stop = _stop(todo, number + 1, state, losses, began)
+                began, losses = time.perf_counter(), []
+                if stop.is_copy:
+                    held = stop
+                    continue
+                progress = advanced(now, own, progress, stop)
+                if todo.record:
+                    record = make_record(now, own, state, progress, num_bytes)
+                    records = *progress.records, record
+                    progress = progress._replace(losses=(), records=records)
+                    yield record
+                if todo.save:
+                    keep(stop, progress)
+                if todo.end:
+                    if checkpoints is not None:
+                        checkpoints.wait()
+                    raise PreemptedError(stop.round, is_saved=checkpoints is not None)
+                began = time.perf_counter()
+        except DivergedError as error:
+            history = progress.records
+            if len(rollbacks_in(history)) >= rollbacks.times:
+                raise
+            state, progress = go_back(
+                error.round, config, components, checkpoints, history, rollbacks
+            )
+            yield from progress.records[len(history) :]
+
+
+def what_to_do(
+    config: Config,
+    number: int,
+    due: Due | None,
+    preempted: Callable[[], bool] | None,
+) -> Todo:
+    """Says what is to be done after so many rounds, the same in all processes.
+
+    >>> from olsgd_jax.training import Config
+    >>> what_to_do(Config(evaluate_every=3), number=4, due=None, preempted=None)
+    Todo(record=False, save=False, end=False)
+    """
+    if number == config.num_rounds:
+        return Todo(record=True, save=True)
+    end = preempted is not None and preempted()
+    save = end or (due is not None and due(number))
+    return Todo(number % config.evaluate_every == 0, save, end)
+
+
+def _stop(
+    todo: Todo, number: int, state: WorkerState, losses: list[jax.Array], began: float
+) -> Stop:
+    """Waits for the state, or copies it where it is only to be saved."""
+    # Processes that look through a state meet for it, as they do in a round.
+    is_copy = todo == Todo(save=True) and jax.process_count() == 1
+    if is_copy:
+        state = _copied(state)  # the next round overwrites it
+    else:
+        jax.block_until_ready(state)
+    return Stop(todo, number, state, losses, time.perf_counter() - began, is_copy)
+
+
+@jax.jit
+def _copied(state: WorkerState) -> WorkerState:
+    return jax.tree.map(jnp.copy, state)
+
+
+def _make_rounds(
+    config: Config, components: Components, first: int
+) -> dict[int, Callable]:
+    """Builds round 1, which all others are like, and round 0 if it is longer."""
+    numbers = (0, 1) if config.long_first_round and first == 0 else (1,)
+    return {
+        number: make_round(
+            components.task.loss,
+            components.optimizer,
+            components.strategy,
+            sync_period=config.num_steps(number + 1) - config.num_steps(number),
+            mesh=components.mesh,
+            mapping=config.mapping,
+            model_state_policy=config.model_state_policy,
+        )
+        for number in numbers
+    }
+
+
+def advanced(
+    config: Config, components: Components, progress: Progress, stop: Stop
+) -> Progress:
+    """Adds the rounds up to a stop, if all of their numbers are finite."""
+    losses = [to_host(loss) for loss in stop.losses]
+    means = tuple(float(loss.mean(dtype=np.float64)) for loss in losses)
+    first, last_loss = stop.round + 1 - len(means), progress.last_loss
+    check_losses(losses, means, first, config, last_loss)
+    check_state_finite(stop.state, stop.round, config, means[-1], components.mesh)
+    num_steps = config.num_steps(stop.round) - config.num_steps(progress.round)
+    return progress._replace(
+        round=stop.round,
+        examples=progress.examples + num_steps * config.num_workers * config.batch_size,
+        seconds=progress.seconds + stop.seconds,
+        losses=(*progress.losses, *means),
+        last_loss=means[-1],
+    )

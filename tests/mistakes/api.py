@@ -28,7 +28,7 @@ from olsgd_jax.theory import stationary_vector, theorem_bound, virtual_model
 from olsgd_jax.training import (
     Config,
     Preemption,
-    Rollbacks,
+    RollbackPolicy,
     Task,
     evaluate,
     make_batches,
@@ -228,7 +228,7 @@ MISTAKES = KINDS | {
     '`make_partition("iid", labels, 4, seed="0")`': lambda tmp: make_partition(
         "iid", np.zeros(8, np.int32), 4, seed="0"
     ),
-    "`Rollbacks(scale=2.0)`": lambda tmp: Rollbacks(scale=2.0),
+    "`RollbackPolicy(scale=2.0)`": lambda tmp: RollbackPolicy(scale=2.0),
     "SIGTERM, without checkpoints": preempted,
     "the theorem with too few steps": lambda tmp: bound(num_steps=10),
     "`stationary_vector` of a matrix that is not square": lambda tmp: stationary_vector(

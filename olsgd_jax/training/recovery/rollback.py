@@ -10,8 +10,7 @@ A checkpoint of another number of workers is resized first (see `resize`).
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
 
 import jax
 
@@ -26,27 +25,20 @@ from olsgd_jax.training.components import (
     build_strategy,
 )
 from olsgd_jax.training.config import Config
-from olsgd_jax.training.records.types import (
-    Entry,
-    Record,
-    Resumed,
-    Rollback,
-    kept_entries,
-)
-from olsgd_jax.training.recovery.divergence import DivergedError
+from olsgd_jax.training.records.types import Entry, Resumed, Rollback, kept_entries
 from olsgd_jax.training.recovery.restart import start_workers
 from olsgd_jax.training.recovery.resume import Progress, restore, steps_ahead
 
 
 @dataclasses.dataclass(frozen=True)
-class Rollbacks:
+class RollbackPolicy:
     """How often a run may go back, and how much slower it goes on.
 
     A checkpoint is finite, but may be of a model that is lost already; then no rate
     helps, and all times are used up.
 
-    >>> from olsgd_jax.training import Rollbacks
-    >>> Rollbacks(scale=2.0)
+    >>> from olsgd_jax.training import RollbackPolicy
+    >>> RollbackPolicy(scale=2.0)
     Traceback (most recent call last):
     ValueError: scale must be in (0, 1), got 2.0
     """
@@ -60,73 +52,77 @@ class Rollbacks:
         check_number("times", self.times, 0, float("inf"), "[)")
 
 
-Rounds: TypeAlias = Callable[
-    [Config, Components, WorkerState, Progress], Iterator[Record]
-]
-"""config, components, state, progress -> the records of the rounds that are left."""
+def rollbacks_in(history: Iterable[Entry]) -> list[Rollback]:
+    """Gives the rollbacks of a run so far."""
+    return [entry for entry in history if isinstance(entry, Rollback)]
 
 
-def run_with_rollbacks(
-    run: Rounds,
+def at_current_rate(
+    config: Config, components: Components, progress: Progress
+) -> tuple[Config, Components]:
+    """Gives config and components the learning rate that a run has come down to.
+
+    Args:
+      config: options of the run, with the rate that it began with.
+      components: what `build` made of the config.
+      progress: how far the run has come.
+    """
+    rollbacks = rollbacks_in(progress.records)
+    rate = rollbacks[-1].learning_rate if rollbacks else config.learning_rate
+    now = dataclasses.replace(config, learning_rate=rate)
+    ahead = steps_ahead(config, progress)
+    if not rollbacks and not ahead:
+        return now, components
+    schedule = build_schedule(now, sum(map(len, components.shards)), ahead)
+    return now, components._replace(
+        schedule=schedule,
+        optimizer=build_optimizer(now, schedule),
+        strategy=build_strategy(now, schedule),
+    )
+
+
+def go_back(
+    number: int,
     config: Config,
     components: Components,
-    state: WorkerState,
-    progress: Progress,
     checkpoints: Checkpoints | None,
-    rollbacks: Rollbacks,
-) -> Iterator[Entry]:
-    """Runs to the end, from wherever the run is, as often as it takes and may.
+    history: Sequence[Entry],
+    policy: RollbackPolicy,
+) -> tuple[WorkerState, Progress]:
+    """Takes a run back to its last checkpoint, and lowers its learning rate.
 
-    What it yields is what happened, undone or not, from the beginning of the run on.
+    Args:
+      number: the round that diverged.
+      config: options of the run, with the rate that it began with.
+      components: what `build` made of the config.
+      checkpoints: where the run is saved, if it is.
+      history: all that happened so far, undone or not.
+      policy: how much slower the run goes on.
+
+    Returns:
+      The state and the progress to go on with. The records of the progress are the
+      history and what is new: the rollback, and the change of layout that goes with a
+      checkpoint from before the change.
     """
-    history = list(progress.records)
-    yield from history
-    while True:
-        happened = [row for row in history if isinstance(row, Rollback)]
-        rate = happened[-1].learning_rate if happened else config.learning_rate
-        now = dataclasses.replace(config, learning_rate=rate)
-        ahead = steps_ahead(config, progress)
-        own = _at_rate_of(now, components, ahead) if happened or ahead else components
-        try:
-            for record in run(now, own, state, progress):
-                history.append(record)
-                yield record
-            return
-        except DivergedError as error:
-            if len(happened) >= rollbacks.times:
-                raise
-            number = error.round
-        state, progress = restore(checkpoints, config, components)
-        state = restarted(state, config, components)
-        back = Rollback(number, progress.round, rollbacks.scale * rate)
-        new = [back, *_changed_again(progress, [*history, back])]
-        history += new
-        progress = progress._replace(records=tuple(history))
-        yield from new
-
-
-def _changed_again(progress: Progress, history: list[Entry]) -> list[Resumed]:
-    """Gives the change of layout that goes with a checkpoint from before the change."""
-    kept, last = kept_entries(history), progress.records[-1:]
-    return [x for x in last if isinstance(x, Resumed) and x not in kept]
+    state, progress = restore(checkpoints, config, components)
+    rates = [config.learning_rate, *(x.learning_rate for x in rollbacks_in(history))]
+    back = Rollback(number, progress.round, policy.scale * rates[-1])
+    kept = kept_entries([*history, back])
+    changed = [
+        entry
+        for entry in progress.records[-1:]
+        if isinstance(entry, Resumed) and entry not in kept
+    ]
+    progress = progress._replace(records=(*history, back, *changed))
+    return restarted(state, config, components), progress
 
 
 def restarted(
     state: WorkerState, config: Config, components: Components
 ) -> WorkerState:
-    """Puts all workers at the anchor or the consensus, with nothing learned beside."""
+    """Puts all workers at the anchor or the consensus, with nothing else learned."""
     has_anchor = hasattr(state.strategy_state, "anchor")
     which = "anchor" if has_anchor else "consensus"
     model = model_of(state, components.strategy, which, components.mesh)
     model = jax.device_get(model)  # to be put on all devices
     return start_workers(model, state, config, components)
-
-
-def _at_rate_of(config: Config, components: Components, ahead: float) -> Components:
-    """Gives components the learning rate of a config, so many steps ahead."""
-    schedule = build_schedule(config, sum(map(len, components.shards)), ahead)
-    return components._replace(
-        schedule=schedule,
-        optimizer=build_optimizer(config, schedule),
-        strategy=build_strategy(config, schedule),
-    )
