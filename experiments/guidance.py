@@ -202,7 +202,7 @@ def strategy_of(case: Case) -> Strategy:
     """Builds the strategy of a run."""
     args = {"pullback": case.pullback, "anchor_momentum": case.anchor_momentum}
     given = {name: value for name, value in args.items() if value is not None}
-    return STRATEGIES[case.strategy](**given)
+    return STRATEGIES[case.strategy].build(**given)
 
 
 def train(case: Case, problem: Problem, num_steps: int) -> Iterator[tuple[int, float]]:

@@ -17,33 +17,17 @@ from rich.table import Column, Table
 
 from olsgd_jax import (
     STRATEGIES,
-    Strategy,
-    cocod_sgd,
     distribute,
-    easgd,
-    local_sgd,
-    overlap_local_sgd,
-    powersgd,
-    slowmo,
-    sync_sgd,
 )
+from olsgd_jax.training import Config, build_strategy
 
 PARAMS = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
-BUILT: dict[str, Strategy] = {
-    "overlap_local_sgd": overlap_local_sgd(pullback=0.6, anchor_momentum=0.7),
-    "cocod_sgd": cocod_sgd(),
-    "local_sgd": local_sgd(),
-    "slowmo": slowmo(momentum=0.5),
-    "easgd": easgd(moving_rate=0.9, num_workers=4),
-    "sync_sgd": sync_sgd(),
-    "powersgd": powersgd(rank=1),
-}
 
 
 def models_kept() -> dict[str, tuple[float, float]]:
     """Counts models by strategy: under `distribute`, and under `make_round`."""
     optimizer = optax.adamw(1e-3)
-    assert BUILT.keys() == STRATEGIES.keys()
+    built = {name: build_strategy(Config(strategy=name)) for name in STRATEGIES}
 
     def models(*inits) -> float:
         trees = [jax.eval_shape(init, PARAMS) for init in inits]
@@ -55,7 +39,7 @@ def models_kept() -> dict[str, tuple[float, float]]:
             - models(optimizer.init),
             models(strategy.init),
         )
-        for name, strategy in BUILT.items()
+        for name, strategy in built.items()
     }
 
 

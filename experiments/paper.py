@@ -3,6 +3,8 @@
 Reference: J. Wang, H. Liang, G. Joshi, ICASSP 2020, arXiv:2002.09539, tables 1 and 2.
 """
 
+from olsgd_jax import STRATEGIES
+
 SYNC_PERIODS = (1, 2, 8, 24)
 
 ACCURACY: dict[str, dict[str, tuple[float | None, ...]]] = {
@@ -22,13 +24,5 @@ ACCURACY: dict[str, dict[str, tuple[float | None, ...]]] = {
 SYNC_SGD = {"iid": 94.97, "non_iid": 85.88}
 """Fully synchronous SGD by data."""
 
-NAMES = {
-    "sync_sgd": "Fully synchronous SGD",
-    "local_sgd": "Local SGD",
-    "cocod_sgd": "CoCoD-SGD",
-    "easgd": "EAMSGD",
-    "overlap_local_sgd": "Overlap Local-SGD",
-    "powersgd": "PowerSGD",
-    "slowmo": "SlowMo",
-}
-"""How strategies are called in prose; `easgd` has momentum in its optimizer."""
+NAMES = {name: x.label for name, x in STRATEGIES.items()} | {"easgd": "EAMSGD"}
+"""What strategies are called here, where the optimizer of `easgd` has momentum."""

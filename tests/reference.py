@@ -5,6 +5,9 @@ the models that step k + 1 starts from, and the anchor that workers were last pu
 (None without one).
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 
 
@@ -155,3 +158,44 @@ def gram_schmidt(p):
             column = column - basis[:, :j] @ (basis[:, :j].T @ column)
         basis[:, j] = column / np.linalg.norm(column)
     return basis
+
+
+class Case(NamedTuple):
+    """A loop with its arguments, and what the library has to be given to follow it."""
+
+    loop: Callable
+    arguments: dict
+    strategy: str  # its name in the library
+    strategy_args: dict  # of the library
+    is_rated: bool = False  # whether both keep the velocity divided by the rate
+
+
+CASES = {
+    "sync_sgd": Case(sync_sgd, {}, "sync_sgd", {}),
+    "local_sgd": Case(local_sgd, {}, "local_sgd", {}),
+    "easgd": Case(easgd, {"moving_rate": 0.9}, "easgd", {"moving_rate": 0.9}),
+    "cocod_sgd": Case(cocod_sgd, {}, "cocod_sgd", {}),
+    "overlap": Case(
+        overlap_local_sgd,
+        {"alpha": 0.6, "beta": 0.0},
+        "overlap_local_sgd",
+        {"pullback": 0.6},
+    ),
+    # Its shape and its first Q come from the library.
+    "powersgd": Case(powersgd, {"rank": 2}, "powersgd", {"rank": 2}),
+}
+for _ending, _is_rated in (("", False), ("_scaled", True)):
+    CASES[f"slowmo{_ending}"] = Case(
+        slowmo,
+        {"beta": 0.6, "s": 0.9},
+        "slowmo",
+        {"momentum": 0.6, "step_size": 0.9},
+        _is_rated,
+    )
+    CASES[f"overlap{_ending or '_momentum'}"] = Case(
+        overlap_local_sgd,
+        {"alpha": 0.6, "beta": 0.7},
+        "overlap_local_sgd",
+        {"pullback": 0.6, "anchor_momentum": 0.7},
+        _is_rated,
+    )

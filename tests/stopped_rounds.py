@@ -17,7 +17,7 @@ import optax
 
 from olsgd_jax import init_state, make_round, worker_mesh
 from olsgd_jax.strategies import STRATEGIES
-from olsgd_jax.training import Checkpoints, join, meet
+from olsgd_jax.training import Checkpoints, Config, build_strategy, join, meet
 
 TAU, M, ROUNDS = 2, 4, 3
 # Somebody is away in every round, so that workers are behind wherever it stops.
@@ -43,13 +43,7 @@ OF_PROCESSES = ("shard_map", "shard_map, streamed", "shard_map, host")
 
 def build_one(name, num_workers):
     """A strategy by its name."""
-    arguments = {
-        "easgd": {"moving_rate": 0.9, "num_workers": num_workers},
-        "overlap_local_sgd": {"pullback": 0.6, "anchor_momentum": 0.7},
-        "powersgd": {"rank": 1},
-        "slowmo": {"momentum": 0.6},
-    }
-    return STRATEGIES[name](**arguments.get(name, {}))
+    return build_strategy(Config(strategy=name, num_workers=num_workers))
 
 
 def loss(params, model_state, batch, key):

@@ -9,17 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from olsgd_jax import (
-    cocod_sgd,
-    distribute,
-    easgd,
-    local_sgd,
-    overlap_local_sgd,
-    powersgd,
-    slowmo,
-    sync_sgd,
-    to_workers,
-)
+from olsgd_jax import STRATEGIES, distribute, powersgd, to_workers
+from olsgd_jax.training import Config, build_strategy
 from tests import helpers, reference
 
 ROUNDS = 4
@@ -39,39 +30,14 @@ def first_q(rank):
     return np.asarray(strategy.init(helpers.as_tree(np.zeros(helpers.SIZE))).q[0])
 
 
-# Per strategy: the library's, given the number of workers, and the reference's loop.
-STRATEGIES = {
-    "sync_sgd": (lambda m: sync_sgd(), reference.sync_sgd, {}),
-    "local_sgd": (lambda m: local_sgd(), reference.local_sgd, {}),
-    "slowmo": (lambda m: slowmo(0.6, 0.9), reference.slowmo, {"beta": 0.6, "s": 0.9}),
-    "slowmo_scaled": (
-        lambda m: slowmo(0.6, 0.9, learning_rate=schedule),
-        reference.slowmo,
-        {"beta": 0.6, "s": 0.9, "rate": rate},
-    ),
-    "easgd": (lambda m: easgd(0.9, m), reference.easgd, {"moving_rate": 0.9}),
-    "cocod_sgd": (lambda m: cocod_sgd(), reference.cocod_sgd, {}),
-    "overlap": (
-        lambda m: overlap_local_sgd(0.6),
-        reference.overlap_local_sgd,
-        {"alpha": 0.6, "beta": 0.0},
-    ),
-    "overlap_momentum": (
-        lambda m: overlap_local_sgd(0.6, 0.7),
-        reference.overlap_local_sgd,
-        {"alpha": 0.6, "beta": 0.7},
-    ),
-    "overlap_scaled": (
-        lambda m: overlap_local_sgd(0.6, 0.7, learning_rate=schedule),
-        reference.overlap_local_sgd,
-        {"alpha": 0.6, "beta": 0.7, "rate": rate},
-    ),
-    "powersgd": (
-        lambda m: powersgd(2),
-        reference.powersgd,
-        {"rank": 2, "shape": helpers.MATRIX, "q": first_q(2)},
-    ),
-}
+# What loops are given that comes from here, beside what their cases say.
+GIVEN = {"powersgd": {"shape": helpers.MATRIX, "q": first_q(2)}}
+
+
+def test_every_strategy_has_its_loop():
+    assert {case.strategy for case in reference.CASES.values()} == STRATEGIES.keys()
+
+
 OPTIMIZERS = {
     "sgd": lambda: reference.sgd(rate),
     "nesterov": lambda: reference.nesterov(rate, 0.9, 1e-2),
@@ -87,16 +53,28 @@ def promotion_for(optimizer):
 
 
 def reference_run(strategy, optimizer, m, tau):
-    _, loop, arguments = STRATEGIES[strategy]
+    case = reference.CASES[strategy]
+    arguments = {**case.arguments, **GIVEN.get(strategy, {})}
+    if case.is_rated:
+        arguments["rate"] = rate
     problem = reference.Problem(m, ROUNDS * tau, OPTIMIZERS[optimizer](), helpers.SIZE)
-    return problem, list(loop(problem, tau, **arguments))
+    return problem, list(case.loop(problem, tau, **arguments))
 
 
 MAPPINGS = ["vmap", "pmap", "shard_map"]
 
 
 def library_strategies(m):
-    return {name: build(m) for name, (build, _, _) in STRATEGIES.items()}
+    def build(case):
+        config = Config(
+            strategy=case.strategy,
+            strategy_args=case.strategy_args,
+            rated_velocity=case.is_rated,
+            num_workers=m,
+        )
+        return build_strategy(config, schedule)
+
+    return {name: build(case) for name, case in reference.CASES.items()}
 
 
 @functools.cache
@@ -119,7 +97,7 @@ def test_the_rounds_follow_the_papers(tau, m, optimizer, mapping, subtests):
         rounds = list(
             helpers.run_rounds(problem, library, strategies, tau, mapping, states)
         )
-    for strategy in STRATEGIES:
+    for strategy in reference.CASES:
         with subtests.test(strategy):
             problem, steps = reference_run(strategy, optimizer, m, tau)
             models = [problem.models(), *(X for X, _ in steps)]
@@ -188,7 +166,7 @@ def test_the_optax_faces_follow_the_papers(tau, m, optimizer, mapping, subtests)
     strategies, library = library_strategies(m), helpers.optimizers(schedule)[optimizer]
     with promotion_for(optimizer):
         params = list(run_steps(problem, library, strategies, tau, mapping))
-    for strategy in STRATEGIES:
+    for strategy in reference.CASES:
         with subtests.test(strategy):
             _, steps = reference_run(strategy, optimizer, m, tau)
             for k, (X, _) in enumerate(steps):

@@ -12,10 +12,15 @@ from typing import NamedTuple
 
 from experiments.paper import NAMES
 from experiments.presets import preset
-from olsgd_jax.training import Config, Run
+from olsgd_jax import STRATEGIES
+from olsgd_jax.training import Config, Run, build_strategy
 from olsgd_jax.types import Option
 
-EVERY_STEP = ("sync_sgd", "powersgd")
+EVERY_STEP = tuple(
+    name
+    for name in STRATEGIES
+    if build_strategy(Config(strategy=name)).mean_of == "gradients"
+)
 """Strategies that average at every step; their rounds only say when to look."""
 
 Seeds = Mapping[int, Run]  # by seed
@@ -25,7 +30,7 @@ _OF_CASES = ("strategy", "strategy_args", "rated_velocity", "sync_period", "num_
 _OF_CASES += ("evaluate_every", "seed", "data_dir", "mapping")
 # By the line that each strategy has.
 _LOOKS = ("overlap_local_sgd", "sync_sgd", "cocod_sgd", "easgd", "local_sgd", "slowmo")
-_LOOKS += ("powersgd",)
+_LOOKS += tuple(name for name in STRATEGIES if name not in _LOOKS)
 
 
 class Case(NamedTuple):

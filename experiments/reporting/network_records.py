@@ -5,7 +5,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from experiments.paper import NAMES
+from olsgd_jax import STRATEGIES
 
 NETWORK = "network.jsonl"
 """What a file of them is called."""
@@ -47,7 +47,7 @@ def name_of(label: str) -> str:
     ('PowerSGD, rank 4', 'EASGD')
     """
     strategy, _, detail = label.partition(":")
-    name = {**NAMES, "easgd": "EASGD"}.get(strategy, strategy)
+    name = STRATEGIES[strategy].label if strategy in STRATEGIES else strategy
     if not detail:
         return name
     return f"{name}, {'streamed' if detail == 'stream' else f'rank {detail}'}"

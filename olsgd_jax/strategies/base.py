@@ -16,7 +16,7 @@ in that same round. What a worker has for itself it keeps while it is absent; wh
 the same on all workers by the equations moves on absent ones too (see `absence`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from olsgd_jax.types import Grads, Mean, MeanOf, Params, StrategyState
@@ -74,6 +74,19 @@ class Strategy(NamedTuple):
     own: tuple[str, ...] = ()
     # Of params and opt_state, what the equations make the same on all workers.
     common: tuple[str, ...] = ()
+
+
+class NamedStrategy(NamedTuple):
+    """A strategy as it is known by its name, in `STRATEGIES`.
+
+    >>> from olsgd_jax import STRATEGIES
+    >>> STRATEGIES["powersgd"].label, STRATEGIES["powersgd"].args
+    ('PowerSGD', {'rank': 2})
+    """
+
+    build: Callable[..., Strategy]
+    label: str  # what it is called in tables, figures and prose
+    args: Mapping[str, float]  # default arguments, from its own paper
 
 
 def check_strategy(strategy: object) -> None:

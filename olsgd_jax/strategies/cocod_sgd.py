@@ -18,7 +18,7 @@ Training: Computation and Communication Decoupled Stochastic Gradient Descent", 
 
 import jax
 
-from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.strategies.base import NamedStrategy, Strategy
 from olsgd_jax.types import Params, StrategyState
 
 
@@ -35,3 +35,6 @@ def cocod_sgd() -> Strategy:
         return jax.tree.map(lambda x, y, m: m + (y - x), start, end, mean), state
 
     return Strategy("cocod_sgd", mean_of="start", init=lambda params: (), mix=mix)
+
+
+COCOD_SGD = NamedStrategy(cocod_sgd, "CoCoD-SGD", args={})

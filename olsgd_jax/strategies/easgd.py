@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 
 from olsgd_jax._checks import check_count, check_number
 from olsgd_jax.strategies.anchor import pull
-from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.strategies.base import NamedStrategy, Strategy
 from olsgd_jax.types import Params
 
 
@@ -99,3 +99,6 @@ def easgd(moving_rate: float, num_workers: int) -> Strategy:
         num_workers=num_workers,
         mix_present=mix_present,
     )
+
+
+EASGD = NamedStrategy(easgd, "EASGD", args={"moving_rate": 0.9})

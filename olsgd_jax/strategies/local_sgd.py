@@ -16,7 +16,7 @@ Reference: S. Stich, "Local SGD Converges Fast and Communicates Little", ICLR 20
 arXiv:1805.09767.
 """
 
-from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.strategies.base import NamedStrategy, Strategy
 from olsgd_jax.types import Params, StrategyState
 
 
@@ -34,3 +34,6 @@ def local_sgd() -> Strategy:
         return mean, state
 
     return Strategy("local_sgd", mean_of="end", init=lambda params: (), mix=mix)
+
+
+LOCAL_SGD = NamedStrategy(local_sgd, "Local SGD", args={})

@@ -52,7 +52,7 @@ import optax
 
 from olsgd_jax._checks import check_number
 from olsgd_jax.strategies.anchor import pull
-from olsgd_jax.strategies.base import Strategy, keep_grads
+from olsgd_jax.strategies.base import NamedStrategy, Strategy, keep_grads
 from olsgd_jax.strategies.velocity import (
     StepCount,
     accelerate,
@@ -143,3 +143,10 @@ def overlap_local_sgd(
         reduce_grads=keep_grads if learning_rate is None else count_step,
         virtual=virtual,
     )
+
+
+OVERLAP_LOCAL_SGD = NamedStrategy(
+    overlap_local_sgd,
+    "Overlap Local-SGD",
+    args={"pullback": 0.6, "anchor_momentum": 0.7},
+)

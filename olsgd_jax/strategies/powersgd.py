@@ -32,7 +32,7 @@ from jaxtyping import Array, Float
 
 from olsgd_jax._checks import check_count, check_seed
 from olsgd_jax._vectors import from_vectors, to_vectors
-from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.strategies.base import NamedStrategy, Strategy
 from olsgd_jax.strategies.low_rank import as_matrix, orthogonalise
 from olsgd_jax.types import ArrayTree, Grads, Mean, Params
 
@@ -96,6 +96,9 @@ def powersgd(rank: int, seed: int = 0) -> Strategy:
         own=("error",),
         common=("params", "opt_state"),
     )
+
+
+POWERSGD = NamedStrategy(powersgd, "PowerSGD", args={"rank": 2})
 
 
 def _as_one(mean: Mean, tree: ArrayTree) -> ArrayTree:

@@ -37,7 +37,7 @@ from typing import NamedTuple
 import optax
 
 from olsgd_jax._checks import check_number
-from olsgd_jax.strategies.base import Strategy, keep_grads
+from olsgd_jax.strategies.base import NamedStrategy, Strategy, keep_grads
 from olsgd_jax.strategies.velocity import (
     StepCount,
     accelerate,
@@ -111,3 +111,6 @@ def slowmo(
         virtual=virtual,
         common=("params",),
     )
+
+
+SLOWMO = NamedStrategy(slowmo, "SlowMo", args={"momentum": 0.7})

@@ -15,7 +15,7 @@ Reference: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in
 Hour", 2017, arXiv:1706.02677, for the form with an all-reduce.
 """
 
-from olsgd_jax.strategies.base import Strategy
+from olsgd_jax.strategies.base import NamedStrategy, Strategy
 
 
 def sync_sgd() -> Strategy:
@@ -31,3 +31,6 @@ def sync_sgd() -> Strategy:
         init=lambda params: (),
         common=("params", "opt_state"),
     )
+
+
+SYNC_SGD = NamedStrategy(sync_sgd, "Fully synchronous SGD", args={})

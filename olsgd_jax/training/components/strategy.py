@@ -24,7 +24,7 @@ def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> St
     8
     """
     check_choice("strategy", config.strategy, tuple(STRATEGIES))
-    builder, given = STRATEGIES[config.strategy], config.strategy_args or {}
+    builder, given = STRATEGIES[config.strategy].build, config.strategy_args or {}
     signature = inspect.signature(builder)
     told = {"num_workers": config.num_workers, "learning_rate": schedule}
     told = {name: x for name, x in told.items() if name in signature.parameters}
