@@ -2,11 +2,12 @@
 
 import argparse
 
-from olsgd_jax.training import RollbackPolicy
+from olsgd_jax.training import RollbackPolicy, option_types
 
 
 def add_divergence_options(parser: argparse.ArgumentParser) -> None:
     """Adds options for a run whose numbers are not finite any more."""
+    meanings = option_types(RollbackPolicy)
     group = parser.add_argument_group("options of a run that diverges")
     group.add_argument(
         "--on-divergence",
@@ -20,12 +21,12 @@ def add_divergence_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--rollback-scale",
         type=float,
-        help=f"of the learning rate, every time; {RollbackPolicy.scale}",
+        help=f"{meanings['scale'].meaning}; {RollbackPolicy.scale}",
     )
     group.add_argument(
         "--rollbacks",
         type=int,
-        help=f"how often it may go back; {RollbackPolicy.times}",
+        help=f"{meanings['times'].meaning}; {RollbackPolicy.times}",
     )
 
 

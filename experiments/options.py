@@ -1,13 +1,10 @@
 """Options of a command line, made of the options of a config."""
 
 import argparse
-import dataclasses
-import types
-import typing
 from collections.abc import Sequence
 from typing import Annotated, Literal, get_args, get_origin
 
-from olsgd_jax.training import Config
+from olsgd_jax.training import Config, option_types
 from olsgd_jax.training import add_process_options as add_process_options
 from olsgd_jax.training import count as count
 from olsgd_jax.training import join_as_asked as join_as_asked
@@ -24,24 +21,19 @@ def add_config_options(
       without: options of a config that the command line does not have.
     """
     group = parser.add_argument_group("options of the run")
-    hints = typing.get_type_hints(Config, include_extras=True)
-    for field in dataclasses.fields(Config):
-        if field.name in without:
-            continue
-        kind, meaning = hints[field.name], ""
-        if get_origin(kind) is Annotated:
-            kind, meaning = get_args(kind)
-        group.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            help=meaning.replace("%", "%%"),
-            default=argparse.SUPPRESS,
-            **_how_to_read(kind),
-        )
+    for name, option_type in option_types(Config).items():
+        if name not in without:
+            group.add_argument(
+                f"--{name.replace('_', '-')}",
+                help=option_type.meaning.replace("%", "%%"),
+                default=argparse.SUPPRESS,
+                **_how_to_read(option_type.kind),
+            )
 
 
 def config_options(args: argparse.Namespace) -> dict[str, Option]:
     """Takes the options of a config that were given out of all that were given."""
-    names = {field.name for field in dataclasses.fields(Config)}
+    names = option_types(Config)
     given = {name: x for name, x in vars(args).items() if name in names}
     if "strategy_args" in given:
         given["strategy_args"] = dict(given["strategy_args"])
@@ -50,13 +42,12 @@ def config_options(args: argparse.Namespace) -> dict[str, Option]:
 
 def _how_to_read(kind: object) -> dict[str, Option]:
     """Says to argparse how an option of some type is read."""
-    kinds = [x for x in get_args(kind) if x is not types.NoneType]
-    if get_origin(kind) in (types.UnionType, typing.Union) and len(kinds) == 1:
-        return _how_to_read(kinds[0])
     if get_origin(kind) is Literal:
         return {"choices": get_args(kind)}
     if get_origin(kind) is Sequence:
         return {"nargs": "*", **_how_to_read(*get_args(kind))}
+    if get_origin(kind) is Annotated:
+        return _how_to_read(get_args(kind)[0])
     if get_origin(kind) is dict:
         return {"nargs": "*", "type": _name_and_number, "metavar": "NAME=NUMBER"}
     if kind is bool:

@@ -9,8 +9,7 @@ import pytest
 
 from olsgd_jax import STRATEGIES
 from olsgd_jax._checks import check_choice
-from olsgd_jax.training import Config
-from olsgd_jax.training.config import STRATEGY_ARGS
+from olsgd_jax.training import Config, build_strategy, option_types
 
 COUNTS = (
     "width",
@@ -38,8 +37,23 @@ def test_a_strategy_that_needs_no_arguments_gets_none():
     assert Config(strategy="local_sgd").strategy_args == {}
 
 
-def test_only_strategies_that_exist_have_default_arguments():
-    assert STRATEGY_ARGS.keys() <= STRATEGIES.keys()
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_default_arguments_of_a_strategy_build_it(name):
+    assert Config(strategy=name).strategy_args == STRATEGIES[name].args
+    assert build_strategy(Config(strategy=name)).name == name
+
+
+def test_a_config_can_be_a_key():
+    other = Config(strategy_args={"pullback": 0.1})
+    runs = {Config(): 1, other: 2, Config(seed=1): 3}
+    assert runs[Config()] == 1
+    assert runs[dataclasses.replace(other)] == 2
+    assert hash(Config(decay_epochs=[1.0])) == hash(Config(decay_epochs=(1.0,)))
+
+
+@pytest.mark.parametrize("name", option_types(Config))
+def test_every_option_says_what_it_means(name):
+    assert option_types(Config)[name].meaning
 
 
 def test_given_arguments_stand():

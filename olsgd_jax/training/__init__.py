@@ -38,6 +38,7 @@ from olsgd_jax.training.models import MODELS, make_model
 from olsgd_jax.training.models.mlp import MLP
 from olsgd_jax.training.models.resnet import ResNet
 from olsgd_jax.training.models.transformer import Transformer
+from olsgd_jax.training.options import option_types
 from olsgd_jax.training.records.jsonl import read_records, write_records
 from olsgd_jax.training.records.provenance import commit, versions
 from olsgd_jax.training.records.types import (
@@ -60,6 +61,7 @@ __all__ = [
     "RESUMABLE",
     "Checkpoint",
     "Checkpoints",
+    "Components",
     "Config",
     "Dataset",
     "DivergedError",
@@ -68,7 +70,6 @@ __all__ = [
     "Evaluation",
     "Facts",
     "Layout",
-    "Components",
     "PreemptedError",
     "Preemption",
     "Process",
@@ -103,6 +104,7 @@ __all__ = [
     "meet",
     "named_strategy",
     "normalise",
+    "option_types",
     "partition_dirichlet",
     "partition_iid",
     "partition_paper_non_iid",

@@ -4,18 +4,29 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated
 
-import numpy as np
+from olsgd_jax._checks import check_count, check_seed
+from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.training.options import between, settle_options
+from olsgd_jax.types import Dtype, EvaluatedModel, Mapping, ModelStatePolicy, Option
 
-from olsgd_jax.training.config_checks import check_options
-from olsgd_jax.types import Dtype, EvaluatedModel, Mapping, ModelStatePolicy
 
-STRATEGY_ARGS: dict[str, dict[str, float]] = {
-    "overlap_local_sgd": {"pullback": 0.6, "anchor_momentum": 0.7},
-    "slowmo": {"momentum": 0.7},
-    "easgd": {"moving_rate": 0.9},
-    "powersgd": {"rank": 2},
-}
-"""Default arguments of the strategies that need some, each from its own paper."""
+def _check_path(name: str, value: Option) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a path as text, or None, got {value!r}")
+
+
+def _check_each_once(name: str, value: Option) -> None:
+    if not value or len(set(value)) < len(value):
+        raise ValueError(
+            f"{name} must name at least one model, each once, got {tuple(value)}"
+        )
+
+
+# What is beyond 1e30 is not finite in float32 after a few products.
+_positive = between(1e-30, 1e30, "[]")
+_not_negative = between(0, 1e30, "[]")
+_after_start = between(0, 1e30, "(]")
+_below_1 = between(0, 1, "[)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,68 +49,82 @@ class Config:
     """
 
     dataset: Annotated[str, "a name in DATASETS"] = "digits"
-    data_dir: Annotated[str | None, "of data sets; None: TFDS_DATA_DIR"] = None
+    data_dir: Annotated[
+        str | None, _check_path, "directory of data sets; None: TFDS_DATA_DIR"
+    ] = None
     partition: Annotated[str, "a name in PARTITIONS"] = "iid"
-    concentration: Annotated[float, "of the partition dirichlet"] = 0.5
+    concentration: Annotated[
+        float, between(0, 1e12, "(]"), "of the partition dirichlet"
+    ] = 0.5
     reshuffle: Annotated[bool, "another order of the examples in every epoch"] = True
     augment: Annotated[bool, "crop and flip images at random"] = False
 
     model: Annotated[str, "a name in MODELS"] = "mlp"
-    width: Annotated[int | None, "of the first layer; None: the model's own"] = None
-    dropout: Annotated[float, "fraction of the hidden layer of mlp, in [0, 1)"] = 0.0
+    width: Annotated[
+        int | None, check_count, "of the first layer; None: the model's own"
+    ] = None
+    dropout: Annotated[
+        float, _below_1, "fraction of the hidden layer of mlp, in [0, 1)"
+    ] = 0.0
     dtype: Annotated[Dtype, "of the computation; parameters stay float32"] = "float32"
     model_state_policy: Annotated[
         ModelStatePolicy, "batch statistics stay local, or are averaged with the models"
     ] = "local"
 
     strategy: Annotated[str, "a name in STRATEGIES"] = "overlap_local_sgd"
+    # Not hashed: a dict cannot be. Configs that differ in it alone are still unequal.
     strategy_args: Annotated[
-        dict[str, float] | None, "of the strategy; None: those of STRATEGY_ARGS"
-    ] = None
+        dict[str, float] | None, "of the strategy; None: its own defaults"
+    ] = dataclasses.field(default=None, hash=False)
     rated_velocity: Annotated[
         bool, "keep the strategy's velocity divided by the learning rate"
     ] = False
-    num_workers: Annotated[int, "m"] = 4
-    sync_period: Annotated[int, "local steps in a round, τ"] = 4
+    num_workers: Annotated[int, check_count, "m"] = 4
+    sync_period: Annotated[int, check_count, "local steps in a round, τ"] = 4
     long_first_round: Annotated[bool, "τ + 1 local steps in the first round"] = False
-    num_rounds: int = 150
+    num_rounds: Annotated[int, check_count, "rounds of the whole run"] = 150
     mapping: Annotated[
         Mapping | None, "None: shard_map with enough devices, else vmap"
     ] = None
 
-    batch_size: Annotated[int, "of one worker at one local step"] = 32
-    learning_rate: Annotated[float, "base learning rate, γ"] = 0.1
+    batch_size: Annotated[int, check_count, "of one worker at one local step"] = 32
+    learning_rate: Annotated[float, _positive, "base learning rate, γ"] = 0.1
     scale_learning_rate: Annotated[
         bool, "to learning_rate x num_workers x batch_size / 128, by the warm-up"
     ] = False
-    warmup_epochs: Annotated[float, "from the base rate to the scaled one"] = 0.0
+    warmup_epochs: Annotated[
+        float, _not_negative, "from the base rate to the scaled one"
+    ] = 0.0
     decay_epochs: Annotated[
-        Sequence[float], "after each the learning rate is a tenth"
+        Sequence[Annotated[float, _after_start]],
+        "after each the learning rate is a tenth",
     ] = ()
-    momentum: Annotated[float, "Nesterov, of the optimizer; 0 is plain SGD"] = 0.9
-    weight_decay: float = 1e-4
+    momentum: Annotated[
+        float, _below_1, "Nesterov, of the optimizer; 0 is plain SGD"
+    ] = 0.9
+    weight_decay: Annotated[float, _not_negative, "of the optimizer"] = 1e-4
     decay_vectors: Annotated[bool, "decay norms and biases as well"] = True
 
-    seed: Annotated[int, "of partition, order, first model, crops and dropout"] = 0
+    seed: Annotated[
+        int, check_seed, "of partition, order, first model, crops and dropout"
+    ] = 0
     evaluate: Annotated[
-        Sequence[EvaluatedModel], "models that are tested; the first is in tables"
+        Sequence[EvaluatedModel],
+        _check_each_once,
+        "models that are tested; the first is in tables",
     ] = ("consensus",)
-    evaluate_every: Annotated[int, "rounds; the last is always evaluated"] = 10
+    evaluate_every: Annotated[
+        int, check_count, "rounds; the last is always evaluated"
+    ] = 10
 
     def __post_init__(self) -> None:
         """Raises unless every option can be what it is."""
-        for name, value in vars(self).items():
-            # Numbers of NumPy are none of JSON's.
-            plain = value.item() if isinstance(value, np.generic) else value
-            object.__setattr__(self, name, plain)
-        check_options(vars(self))
-        # Lists, as JSON has them, become tuples, so that a config can be a key.
-        for name in ("decay_epochs", "evaluate"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        settle_options(self)
         args = self.strategy_args
         if args is None:
-            args = STRATEGY_ARGS.get(self.strategy, {})
-        # Copied: neither the table nor the caller's dict may change a frozen config.
+            known = self.strategy in STRATEGIES
+            args = STRATEGIES[self.strategy].args if known else {}
+        # Copied: neither the registry nor the caller's dict may change a config.
         object.__setattr__(self, "strategy_args", dict(args))
 
     def num_steps(self, num_rounds: int) -> int:

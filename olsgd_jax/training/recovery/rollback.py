@@ -11,10 +11,10 @@ A checkpoint of another number of workers is resized first (see `resize`).
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import jax
 
-from olsgd_jax._checks import check_number
 from olsgd_jax.round.consensus import model_of
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.training.checkpoints import Checkpoints
@@ -25,6 +25,7 @@ from olsgd_jax.training.components import (
     build_strategy,
 )
 from olsgd_jax.training.config import Config
+from olsgd_jax.training.options import between, settle_options, whole
 from olsgd_jax.training.records.types import Entry, Resumed, Rollback, kept_entries
 from olsgd_jax.training.recovery.restart import start_workers
 from olsgd_jax.training.recovery.resume import Progress, restore, steps_ahead
@@ -43,13 +44,14 @@ class RollbackPolicy:
     ValueError: scale must be in (0, 1), got 2.0
     """
 
-    scale: float = 0.5  # of the learning rate, every time
-    times: int = 3  # 0: never
+    scale: Annotated[float, between(0, 1, "()"), "of the learning rate, every time"] = (
+        0.5
+    )
+    times: Annotated[int, whole(0), "how often it may go back; 0: never"] = 3
 
     def __post_init__(self) -> None:
         """Raises unless both can be what they are."""
-        check_number("scale", self.scale, 0, 1, "()")
-        check_number("times", self.times, 0, float("inf"), "[)")
+        settle_options(self)
 
 
 def rollbacks_in(history: Iterable[Entry]) -> list[Rollback]:
