@@ -135,7 +135,7 @@ def test_a_first_line_that_is_no_header_is_an_error(path):
     ("value", "kind", "message"),
     [
         ("high", TypeError, "line 2: spread must be a number, got 'high'"),
-        (float("inf"), ValueError, r"line 2: spread must be in \(-inf, inf\), got inf"),
+        (float("inf"), ValueError, r"line 2: spread must be in \[0, inf\), got inf"),
     ],
 )
 def test_a_value_that_is_no_finite_number_is_an_error(path, value, kind, message):

@@ -2,13 +2,14 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from olsgd_jax.training.options import between
 from olsgd_jax.training.tasks import Task
 from olsgd_jax.types import ArrayTree, ModelState, Params
 
@@ -25,7 +26,9 @@ class Evaluation(NamedTuple):
     """
 
     loss: float  # mean cross-entropy
-    accuracy: float  # fraction of labels that got the highest logit
+    accuracy: Annotated[
+        float, between(0, 1, "[]")
+    ]  # fraction of labels that got the highest logit
 
 
 def evaluate(

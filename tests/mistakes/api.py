@@ -228,6 +228,9 @@ MISTAKES = KINDS | {
     '`make_partition("iid", labels, 4, seed="0")`': lambda tmp: make_partition(
         "iid", np.zeros(8, np.int32), 4, seed="0"
     ),
+    '`make_partition("dirichlet", labels, ...)` of labels with NaN': lambda tmp: (
+        make_partition("dirichlet", np.array([0.0, np.nan] * 4), 2, seed=0)
+    ),
     "`RollbackPolicy(scale=2.0)`": lambda tmp: RollbackPolicy(scale=2.0),
     "SIGTERM, without checkpoints": preempted,
     "the theorem with too few steps": lambda tmp: bound(num_steps=10),

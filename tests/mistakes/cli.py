@@ -51,6 +51,12 @@ MISTAKES = {
     "`train --strategy-args pullback=half`": command(
         train, "--strategy-args", "pullback=half"
     ),
+    "`train --strategy powersgd --strategy-args rank=1.5`": command(
+        train,
+        *("--cpu-devices", 16),  # as the tests have
+        *("--strategy", "powersgd"),
+        *("--strategy-args", "rank=1.5"),
+    ),
     "`train --cpu-devices 0`": command(train, "--cpu-devices", 0),
     "`train --resume --overwrite`": command(train, "--resume", "--overwrite"),
     "`tables --sync-periods 0`": command(tables, "--sync-periods", 0),

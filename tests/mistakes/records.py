@@ -80,6 +80,7 @@ MISTAKES = {
     "a file that is cut off": read_bytes(b'{"config"'),
     "a file that is not JSON": read_bytes(b"hello\n"),
     "a file that is not text": read_bytes(b"\xff\n"),
+    "JSON that is nested too deeply": read_bytes(b"[" * 10**5 + b"]" * 10**5 + b"\n"),
     "JSON of something else": read_bytes(b'{"loss": 1}\n'),
     "options of a config that does not exist": header(config={"tau": 4}),
     "a config that cannot be": header(config={"num_workers": -1}),
@@ -91,6 +92,11 @@ MISTAKES = {
     "devices that are a number": header(devices=3),
     "a record with a text for a number": record(train_loss="low"),
     "a record with a number that is not finite": record(spread=float("inf")),
+    "a record of an accuracy above 1": record(
+        tests={"consensus": {"loss": 1.0, "accuracy": 7}}
+    ),
+    "a record of round −1": record(round=-1),
+    "a record of half an example": record(examples=0.5),
     "a record without tests": record(tests={}),
     "a test without its accuracy": record(tests=TEST),
     "a rollback with half its fields": read_changed(

@@ -46,7 +46,8 @@ def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> St
     try:
         return builder(**given, **told)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"strategy_args: {error}") from error
+        # All of them are numbers, so what is wrong with one is its value.
+        raise ValueError(f"strategy_args: {error}") from error
 
 
 def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:

@@ -65,6 +65,7 @@ def partition_paper_non_iid(
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5, 7, 9, 2]
     """
     _check(len(labels), num_workers, seed)
+    _check_labels(labels)
     random = np.random.default_rng(seed)
     left = random.permutation(len(labels))
     classes, first_places = np.unique(labels, return_index=True)
@@ -115,6 +116,7 @@ def partition_dirichlet(
     1000
     """
     _check(len(labels), num_workers, seed)
+    _check_labels(labels)
     check_number("concentration", concentration, 0, MOST_EQUAL, "(]")
     random = np.random.default_rng(seed)
     parts = []
@@ -141,4 +143,13 @@ def _check(num_examples: int, num_workers: int, seed: int) -> None:
         raise ValueError(
             f"num_workers must be at most the number of examples, got {num_workers} "
             f"workers and {num_examples} examples"
+        )
+
+
+def _check_labels(labels: np.ndarray) -> None:
+    # A label that is not a number equals nothing, itself included.
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise TypeError(
+            f"labels must be whole numbers, got an array of {labels.dtype}; number the "
+            "classes from 0"
         )

@@ -1,13 +1,13 @@
 """What happened in a run, as rows of JSON."""
 
 import json
-import math
 
-from olsgd_jax._checks import check_count, check_number
 from olsgd_jax.training.evaluate import Evaluation
+from olsgd_jax.training.options import check_option, option_types
 from olsgd_jax.training.records.types import Entry, Layout, Record, Resumed, Rollback
 
 ROLLBACK, RESUMED = "rollback", "resumed"  # the one name in a row of that kind
+_NESTED = ("tests", "before", "after")  # fields that hold others
 
 
 def to_row(entry: Entry) -> dict:
@@ -43,7 +43,8 @@ def parse_row(line: str, fields: tuple[str, ...], where: str) -> dict:
     """Reads a line that has to hold these fields."""
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
+    # The second where brackets are nested by the thousand.
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{where} must be JSON, got {line[:40]!r}") from error
     if not isinstance(row, dict) or set(row) != set(fields):
         got = ", ".join(row) if isinstance(row, dict) else repr(row)
@@ -51,38 +52,36 @@ def parse_row(line: str, fields: tuple[str, ...], where: str) -> dict:
     return row
 
 
-def _checked(row: object, fields: tuple[str, ...], where: str) -> dict:
-    if not isinstance(row, dict) or set(row) != set(fields):
+def _checked(row: object, kind: type, where: str) -> dict:
+    """Gives a row that holds the fields of a tuple, each with a value that can be."""
+    fields = option_types(kind)
+    if not isinstance(row, dict) or row.keys() != fields.keys():
         raise ValueError(f"{where} must hold {', '.join(fields)}, got {row}")
+    for name, option_type in fields.items():
+        if name not in _NESTED:
+            check_option(f"{where}: {name}", row[name], option_type)
     return row
 
 
 def _resumed(found: object, where: str) -> Resumed:
-    row = _checked(found, Resumed._fields, f"{where}: {RESUMED}")
-    check_count(f"{where}: round", row["round"])
+    row = _checked(found, Resumed, f"{where}: {RESUMED}")
     layouts = {
-        name: Layout(**_checked(row[name], Layout._fields, f"{where}: {name}"))
+        name: Layout(**_checked(row[name], Layout, f"{where}: {name}"))
         for name in ("before", "after")
     }
     return Resumed(row["round"], **layouts)
 
 
 def _rollback(found: object, where: str) -> Rollback:
-    row = _checked(found, Rollback._fields, f"{where}: {ROLLBACK}")
-    for name, value in row.items():
-        check_number(f"{where}: {name}", value, 0, math.inf, "[)")
-    return Rollback(**row)
+    return Rollback(**_checked(found, Rollback, f"{where}: {ROLLBACK}"))
 
 
 def _record(row: dict, where: str) -> Record:
-    numbers = dict(row)
-    tests = numbers.pop("tests")
+    tests = _checked(row, Record, where)["tests"]
     if not isinstance(tests, dict) or not tests:
         raise ValueError(f"{where}: tests must hold at least one, got {tests!r}")
-    for name, test in tests.items():
-        _checked(test, Evaluation._fields, f"{where}: tests[{name!r}]")
-        numbers |= {f"tests[{name!r}]: {field}": x for field, x in test.items()}
-    for name, value in numbers.items():
-        check_number(f"{where}: {name}", value, -math.inf, math.inf, "()")
-    evaluations = {name: Evaluation(**x) for name, x in tests.items()}
+    evaluations = {
+        name: Evaluation(**_checked(test, Evaluation, f"{where}: tests[{name!r}]"))
+        for name, test in tests.items()
+    }
     return Record(**{**row, "tests": evaluations})

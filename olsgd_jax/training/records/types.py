@@ -1,13 +1,20 @@
 """What is measured of a run."""
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
+from olsgd_jax._checks import check_count
 from olsgd_jax.training.evaluate import Evaluation
+from olsgd_jax.training.options import between, whole
 from olsgd_jax.types import Option
 
 OUTCOMES = ("finished", "diverged")
 """How a run can end by itself."""
+
+Count: TypeAlias = Annotated[int, check_count]
+Whole: TypeAlias = Annotated[int, whole(0)]
+Amount: TypeAlias = Annotated[float, between(0, math.inf, "[)")]
 
 
 class Record(NamedTuple):
@@ -19,15 +26,15 @@ class Record(NamedTuple):
     (4, 512)
     """
 
-    round: int  # rounds so far
-    step: int  # local steps so far, of each worker
-    examples: int  # that all workers have learned from so far, repeats included
-    learning_rate: float  # of the last local step
+    round: Count  # rounds so far
+    step: Count  # local steps so far, of each worker
+    examples: Whole  # that all workers have learned from so far, repeats included
+    learning_rate: Amount  # of the last local step
     train_loss: float  # mean over workers and local steps since the last record
     tests: dict[str, Evaluation]  # of every evaluated model, by its name
-    spread: float  # mean squared distance of the workers to the consensus
-    bytes_per_step: float  # that one worker hands to the network, per local step
-    seconds: float  # spent in rounds so far; neither compilation nor evaluation
+    spread: Amount  # mean squared distance of the workers to the consensus
+    bytes_per_step: Amount  # that one worker hands to the network, per local step
+    seconds: Amount  # spent in rounds so far; neither compilation nor evaluation
 
     @property
     def test_loss(self) -> float:
@@ -50,9 +57,9 @@ class Rollback(NamedTuple):
     20
     """
 
-    round: int  # in which numbers were not finite
-    to: int  # the round after which the run went on; 0: from its beginning
-    learning_rate: float  # base learning rate from there on, γ
+    round: Count  # in which numbers were not finite
+    to: Whole  # the round after which the run went on; 0: from its beginning
+    learning_rate: Amount  # base rate from there on, γ
 
 
 class Layout(NamedTuple):
@@ -63,10 +70,10 @@ class Layout(NamedTuple):
     8
     """
 
-    num_workers: int  # m
+    num_workers: Count  # m
     mapping: str | None  # as in the config
     devices: str  # how many of which kind, in all processes
-    num_processes: int
+    num_processes: Count
 
 
 class Resumed(NamedTuple):
@@ -78,7 +85,7 @@ class Resumed(NamedTuple):
     8
     """
 
-    round: int  # after which it did
+    round: Count  # after which it did
     before: Layout
     after: Layout
 
