@@ -276,3 +276,23 @@ def test_a_state_starts_in_the_dtype_that_steps_give_it():
     ).opt_state.dtype == (jnp.float32)
     *_, state = rounds(optimizer, params, batches)
     assert state.opt_state.tolist() == [2 * TAU, 2 * TAU]
+
+
+def keeping_the_value():
+    """An optimizer that goes nowhere, and keeps what it is told of the loss."""
+
+    def update(updates, state, params=None, *, value=None, **extra):
+        del state, params, extra
+        value = jnp.full((), jnp.nan) if value is None else jnp.asarray(value)
+        return jax.tree.map(jnp.zeros_like, updates), value
+
+    return optax.GradientTransformationExtraArgs(lambda params: jnp.zeros(()), update)
+
+
+def test_the_loss_of_a_step_is_what_the_optimizer_gets_as_its_value():
+    loss = plain_loss(lambda x, centre: (x - centre) ** 2 / 2)
+    optimizer = keeping_the_value()
+    run = make_round(loss, optimizer, local_sgd(), sync_period=2)
+    state = init_state(jnp.zeros(()), optimizer, local_sgd(), num_workers=2)
+    state, record = run(state, jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+    assert state.opt_state.tolist() == [2.0, 8.0] == record.loss[:, -1].tolist()

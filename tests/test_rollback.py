@@ -30,7 +30,7 @@ from olsgd_jax.training.components import build
 from olsgd_jax.training.records.measure import make_record
 from olsgd_jax.training.recovery.divergence import check_state_finite
 from olsgd_jax.training.recovery.resume import Progress
-from olsgd_jax.training.recovery.rollback import restarted
+from olsgd_jax.training.recovery.rollback import at_current_rate, restarted
 from tests.helpers import state_after
 
 # Weight decay makes a step x ← (1 − γ) x − γ g. At γ = 4 every step grows, until
@@ -115,13 +115,30 @@ def test_it_goes_on_to_the_same_bits_when_it_is_stopped_after_that(whole, tmp_pa
     assert final_bits(tmp_path) == final_bits(directory)
 
 
-def test_without_a_checkpoint_it_is_the_run_with_the_lower_rate():
-    rows = without_seconds(train(CONFIG, rollbacks=SLOWER))
+@pytest.mark.parametrize("rated_velocity", [False, True])
+def test_without_a_checkpoint_it_is_the_run_with_the_lower_rate(rated_velocity):
+    config = dataclasses.replace(CONFIG, rated_velocity=rated_velocity)
+    rows = without_seconds(train(config, rollbacks=SLOWER))
     [rollback] = [x for x in rows if isinstance(x, Rollback)]
     assert rollback.to == 0
-    lower = dataclasses.replace(CONFIG, learning_rate=0.04)
+    lower = dataclasses.replace(config, learning_rate=0.04)
     after = rows[rows.index(rollback) + 1 :]
     assert after == without_seconds(train(lower))
+
+
+def test_the_strategy_divides_by_the_rate_that_the_run_has_come_down_to():
+    config = dataclasses.replace(
+        CONFIG,
+        strategy="slowmo",
+        strategy_args={"momentum": 0.5},
+        rated_velocity=True,
+    )
+    progress = Progress(records=(Rollback(3, 0, 0.25),))
+    now, own = at_current_rate(config, build(config), progress)
+    assert now.learning_rate == 0.25
+    start, mean = jnp.array(3.0), jnp.array(1.0)
+    _, state = own.strategy.mix(start, start, mean, own.strategy.init(start))
+    assert state.velocity == (3 - 1) / 0.25
 
 
 def test_it_goes_back_as_often_as_it_may():

@@ -183,6 +183,8 @@ def test_a_first_round_may_have_one_more_step():
         for x in (True, False)
     )
     assert [record.step for record in long] == [5, 9, 13, 17, 21]
+    # 4 workers with batches of 8
+    assert [record.examples for record in long] == [160, 288, 416, 544, 672]
     assert long[0].train_loss != plain[0].train_loss
     # One round of five steps is the same whatever it is called.
     five = next(train(replace(sync_period=5, evaluate_every=1)))
