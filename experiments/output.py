@@ -45,27 +45,38 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def prepare_output(args: argparse.Namespace) -> None:
-    """Makes room for a run, or raises where there is one that is not to be touched."""
-    if jax.process_index() > 0:  # the first one looks for all
-        return
-    there = [args.out / name for name in (RECORDS, EVENTS, CHECKPOINTS)]
-    there = [path for path in there if os.path.lexists(path)]
+def check_output(args: argparse.Namespace) -> None:
+    """Raises where there is a run that is not to be touched."""
+    try:
+        str(args.out).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"--out must be a name in UTF-8, got {str(args.out)!r}; use another one"
+        ) from error
+    there = _outputs(args)
     if there and not (args.resume or args.overwrite):
         raise ValueError(
             f"--out must not hold a run yet, got {args.out}, which has "
             f"{there[0].name}; --resume goes on with it, --overwrite deletes it"
         )
     for path in there:
-        is_link = path.is_symlink()
-        if is_link and not args.overwrite:
+        if path.is_symlink() and not args.overwrite:
             raise ValueError(
                 f"--out must hold no links, got {path}, which leads to "
                 f"{path.resolve()}; delete it, or write to where it leads"
             )
+
+
+def prepare_output(args: argparse.Namespace) -> None:
+    """Makes room for a run, or raises where there is one that is not to be touched."""
+    if jax.process_index() > 0:  # the first one looks for all
+        return
+    check_output(args)
+    for path in _outputs(args):
         # Events are written anew, as records are. What a link leads to stays.
         if args.overwrite or path.name == EVENTS:
-            shutil.rmtree(path) if path.is_dir() and not is_link else path.unlink()
+            is_directory = path.is_dir() and not path.is_symlink()
+            shutil.rmtree(path) if is_directory else path.unlink()
     with writing(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
 
@@ -104,6 +115,12 @@ def describe_stop(
         soft_wrap=True,
     )
     return RESUMABLE
+
+
+def _outputs(args: argparse.Namespace) -> list[pathlib.Path]:
+    """Lists what there is of a run."""
+    paths = [args.out / name for name in (RECORDS, EVENTS, CHECKPOINTS)]
+    return [path for path in paths if os.path.lexists(path)]
 
 
 def _is_shared(directory: pathlib.Path) -> bool:

@@ -21,6 +21,7 @@ gets the signal.
 import argparse
 import contextlib
 import sys
+import tempfile
 
 import jax
 from rich.console import Console
@@ -37,6 +38,7 @@ from experiments.options import (
 )
 from experiments.output import (
     add_output_options,
+    check_output,
     describe_start,
     describe_stop,
     open_checkpoints,
@@ -44,6 +46,7 @@ from experiments.output import (
 )
 from experiments.presets import PRESETS, preset
 from olsgd_jax.training import (
+    Checkpoints,
     Components,
     Config,
     Due,
@@ -51,6 +54,7 @@ from olsgd_jax.training import (
     Preemption,
     build,
     meet,
+    outline_dataset,
     train,
 )
 from olsgd_jax.workers import share_workers
@@ -75,7 +79,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--epochs", type=float, help="of a preset; rounds follow")
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would run, and how long"
+        "--dry-run",
+        action="store_true",
+        help="say what would run, and how long; reads neither data nor checkpoints",
     )
     parser.add_argument(
         "--tensorboard", action="store_true", help="write event files to OUT/events too"
@@ -129,6 +135,15 @@ def train_as_asked(
     return 0
 
 
+def check_as_asked(args: argparse.Namespace) -> None:
+    """Raises what `train_as_asked` would, and leaves the output as it is."""
+    Due(args.save_every, args.save_minutes)
+    rollbacks_of(args)
+    check_output(args)
+    with tempfile.TemporaryDirectory() as directory:
+        Checkpoints(directory, args.keep).close()
+
+
 def main() -> None:
     parser = make_parser()
     args = parser.parse_args()
@@ -138,7 +153,10 @@ def main() -> None:
         own = share_workers(config.num_workers, process.num_processes)
         # Before anything asks for a device: afterwards their number is fixed.
         jax.config.update("jax_num_cpu_devices", args.cpu_devices or own)
-        components = build(config)
+        outline = outline_dataset(config.dataset) if args.dry_run else None
+        components = build(config, outline)
+        if args.dry_run:
+            check_as_asked(args)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     console = Console(quiet=process.id > 0)

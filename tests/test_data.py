@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from olsgd_jax.training import load_dataset
+from olsgd_jax.training import load_dataset, make_partition, outline_dataset
 from olsgd_jax.training.data import images
 
 
@@ -65,3 +65,15 @@ def test_cifar10_has_the_mean_and_the_deviation_that_pixels_are_normalised_by(
     some = real_cifar10.train_inputs[::5] / 255.0
     np.testing.assert_allclose(some.mean((0, 1, 2)), images.MEAN, atol=2e-3)
     np.testing.assert_allclose(some.std((1, 2)).mean(0), images.STD, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["iid", "paper_non_iid", "dirichlet"])
+def test_an_outline_is_shared_out_like_the_data_set_itself(name, real_cifar10):
+    outline = outline_dataset("cifar10")
+    for ours, theirs in zip(outline[:4], real_cifar10[:4], strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+    sizes = [
+        [len(shard) for shard in make_partition(name, dataset.train_labels, 16, seed=0)]
+        for dataset in (outline, real_cifar10)
+    ]
+    assert sizes[0] == sizes[1]

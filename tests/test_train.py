@@ -1,5 +1,7 @@
 """One run from a command line: dry, watched, and the same on any number of devices."""
 
+import contextlib
+import io
 import pathlib
 import struct
 import subprocess
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
+from experiments import train
 from olsgd_jax.training import read_records
+from tests.mistakes import run
 
 SMALL = [
     "--width",
@@ -113,6 +117,41 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(tmp_path):
     )
     assert "About" in done.stdout
     assert not out.exists()
+
+
+def test_a_dry_run_needs_no_data():
+    options = ["--preset", "cpu", "--width", "1", "--data-dir", "/nowhere"]
+    done = command(*options, "--partition", "dirichlet", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "9.0 epochs" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--keep", "0"], "keep must be at least 1, got 0"),
+        (["--save-every", "0"], "every must be at least 1, got 0"),
+        (["--save-minutes", "0"], "minutes must be in (0, inf), got 0.0"),
+        (["--rollbacks", "2"], "need --on-divergence rollback, got stop"),
+        (["--on-divergence", "rollback", "--rollbacks", "-1"], "times must be in"),
+        (["--strategy", "local_sgd", "--evaluate", "anchor"], "which keeps none"),
+        (["--out", "HELD"], "--out must not hold a run yet, got"),
+    ],
+)
+@pytest.mark.parametrize("how", ["run", "dry"])
+def test_a_dry_run_refuses_what_the_run_refuses(options, message, how, tmp_path):
+    held, new = tmp_path / "held", tmp_path / "new"
+    held.mkdir()
+    (held / "run.jsonl").touch()
+    words = ["--out", str(new), *(str(held) if x == "HELD" else x for x in options)]
+    # As many devices as the tests have, where their number is fixed already.
+    words += ["--cpu-devices", "16", *(["--dry-run"] if how == "dry" else [])]
+    written = io.StringIO()
+    with contextlib.redirect_stderr(written), pytest.raises(SystemExit) as stop:
+        run(train.main, *SMALL, *words)
+    assert stop.value.code == 2
+    assert message in written.getvalue()
+    assert [x.name for x in held.iterdir()] == ["run.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from olsgd_jax.training.components.strategy import named_strategy
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
 from olsgd_jax.training.data.dataset import Dataset
-from olsgd_jax.training.data.datasets import load_dataset
+from olsgd_jax.training.data.datasets import load_dataset, outline_dataset
 from olsgd_jax.training.data.images import crop_and_flip, normalise
 from olsgd_jax.training.data.named_partitions import (
     PARTITIONS,
@@ -105,6 +105,7 @@ __all__ = [
     "named_strategy",
     "normalise",
     "option_types",
+    "outline_dataset",
     "partition_dirichlet",
     "partition_iid",
     "partition_paper_non_iid",

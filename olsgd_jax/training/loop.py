@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from olsgd_jax.drivers.make_round import make_round
-from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.training.checkpoints import Checkpoints, Due
 from olsgd_jax.training.cluster.preemption import PreemptedError
@@ -104,8 +103,6 @@ def train(
     """
     components = components or build(config)
     state, progress = restore(checkpoints, config, components)
-    for which in config.evaluate:
-        check_kept("evaluate", which, state, components.strategy)
     if rollbacks_in(progress.records) and rollbacks is None:
         raise ValueError(
             "rollbacks must be given for a run that has gone back, got None; "

@@ -1,5 +1,7 @@
 """Of checkpoints, and of the directory that a run writes to."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -124,6 +126,9 @@ FILES = {
     "a directory that holds a run": prepared(lambda path: path.touch()),
     "a link in the output directory": prepared(
         lambda path: path.symlink_to("/dev/null"), "--resume"
+    ),
+    "`train --out` with a name that is not UTF-8": lambda tmp: prepare_output(
+        train.make_parser().parse_args(["--out", os.fsdecode(b"\xff")])
     ),
     "`tables --out` below a file": below_a_file(tables),
     "`scale --out` below a file": below_a_file(scale, "--num-workers", 2),

@@ -7,6 +7,7 @@ import jax
 import optax
 from jax.sharding import Mesh
 
+from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies.base import Strategy
@@ -44,15 +45,20 @@ class Components(NamedTuple):
     init: Callable[[], WorkerState]  # the state before the first round
 
 
-def build(config: Config) -> Components:
+def build(config: Config, dataset: Dataset | None = None) -> Components:
     """Builds all that a config names, and trains nothing.
+
+    Args:
+      config: options of the run.
+      dataset: what to learn from; loaded by default.
 
     >>> from olsgd_jax.training import Config, build
     >>> components = build(Config(strategy="local_sgd"))
     >>> components.strategy.mean_of, components.batches(0)["inputs"].shape
     ('end', (4, 4, 32, 64))
     """
-    dataset = load_dataset(config.dataset, config.data_dir)
+    if dataset is None:
+        dataset = load_dataset(config.dataset, config.data_dir)
     shards = make_partition(
         config.partition,
         dataset.train_labels,
@@ -89,6 +95,8 @@ def build(config: Config) -> Components:
             seed=config.seed,
         )
 
+    for which in config.evaluate:
+        check_kept("evaluate", which, jax.eval_shape(init), strategy)
     return Components(
         dataset, shards, task, schedule, optimizer, strategy, mesh, batches, init
     )

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from olsgd_jax._checks import check_choice
 from olsgd_jax._extras import needs_extra
-from olsgd_jax.training.data.cifar10 import cifar10
+from olsgd_jax.training.data.cifar10 import cifar10, cifar10_outline
 from olsgd_jax.training.data.dataset import Dataset
 
 
@@ -38,11 +39,19 @@ def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
     return Dataset(inputs[train], labels[train], inputs[test], labels[test], 10)
 
 
-DATASETS: dict[str, Callable[[str | os.PathLike | None], Dataset]] = {
-    "digits": digits,
-    "cifar10": cifar10,
+class Source(NamedTuple):
+    """Where a data set comes from."""
+
+    load: Callable[[str | os.PathLike | None], Dataset]  # of the directory of data sets
+    outline: Callable[[], Dataset]  # of its sizes, without its files
+
+
+# The digits come with a package, so they are their own outline.
+DATASETS = {
+    "digits": Source(digits, digits),
+    "cifar10": Source(cifar10, cifar10_outline),
 }
-"""Loader of every data set by its name."""
+"""Every data set by its name."""
 
 
 def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Dataset:
@@ -58,4 +67,15 @@ def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     10
     """
     check_choice("dataset", name, tuple(DATASETS))
-    return DATASETS[name](data_dir)
+    return DATASETS[name].load(data_dir)
+
+
+def outline_dataset(name: str) -> Dataset:
+    """Gives a data set of the sizes that the one of this name has, without its files.
+
+    >>> from olsgd_jax.training import outline_dataset
+    >>> outline_dataset("cifar10").test_labels.shape
+    (10000,)
+    """
+    check_choice("dataset", name, tuple(DATASETS))
+    return DATASETS[name].outline()
