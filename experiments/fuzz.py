@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import olsgd_jax
-from experiments.fuzz_configs import NAMES, configs
+from experiments.fuzz_configs import TYPES, configs
 from olsgd_jax.training import (
     Config,
     DivergedError,
@@ -67,7 +67,7 @@ def _explained(error: Exception) -> str | None:
         return None
     if isinstance(error, DivergedError):
         return "diverged" if f" in round {error.round} of " in str(error) else None
-    named = [name for name in NAMES if re.match(rf"{name}\b", str(error))]
+    named = [name for name in TYPES if re.match(rf"{name}\b", str(error))]
     is_kind = isinstance(error, (ValueError, TypeError, OSError))
     return f"refused: {named[0]}" if named and is_kind else None
 

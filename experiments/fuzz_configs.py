@@ -1,44 +1,50 @@
 """Options of a config as nobody would choose them: some good, some bad, any mixture."""
 
-import dataclasses
+from typing import Literal, get_args, get_origin
 
 from hypothesis import strategies as st
 
 from olsgd_jax import STRATEGIES
-from olsgd_jax.training import Config
+from olsgd_jax.training import PARTITIONS, Config, option_types
+from olsgd_jax.types import EvaluatedModel
 
-NAMES = tuple(field.name for field in dataclasses.fields(Config))
+TYPES = option_types(Config)
+
+
+def _any_of(name: str) -> st.SearchStrategy:
+    """Draws from the few values that a switch or a choice has."""
+    kind, may_be_none, *_ = TYPES[name]
+    choices = (False, True) if kind is bool else get_args(kind)
+    return st.sampled_from((None, *choices) if may_be_none else choices)
+
 
 # What a config takes, in sizes that train in a moment.
 GOOD: dict[str, st.SearchStrategy] = {
+    **{
+        name: _any_of(name)
+        for name, x in TYPES.items()
+        if x.kind is bool or get_origin(x.kind) is Literal
+    },
     "dataset": st.just("digits"),
     "data_dir": st.sampled_from([None, "somewhere"]),
-    "partition": st.sampled_from(["iid", "paper_non_iid", "dirichlet"]),
+    "partition": st.sampled_from(sorted(PARTITIONS)),
     "concentration": st.floats(0.01, 1000),
-    "reshuffle": st.booleans(),
     "augment": st.just(False),
     "model": st.just("mlp"),
     "width": st.one_of(st.none(), st.integers(1, 12)),
     "dropout": st.floats(0, 0.9),
-    "dtype": st.sampled_from(["float32", "bfloat16"]),
-    "model_state_policy": st.sampled_from(["local", "averaged"]),
     "strategy": st.sampled_from(sorted(STRATEGIES)),
-    "rated_velocity": st.booleans(),
     "num_workers": st.integers(1, 8),
     "sync_period": st.integers(1, 4),
-    "long_first_round": st.booleans(),
-    "mapping": st.sampled_from([None, "vmap", "pmap", "shard_map"]),
     "batch_size": st.integers(1, 8),
     "learning_rate": st.floats(1e-4, 1),
-    "scale_learning_rate": st.booleans(),
     "warmup_epochs": st.floats(0, 10),
     "decay_epochs": st.lists(st.floats(0.01, 10), max_size=3),
     "momentum": st.floats(0, 0.99),
     "weight_decay": st.floats(0, 0.01),
-    "decay_vectors": st.booleans(),
     "seed": st.integers(0, 2**32 - 1),
     "evaluate": st.lists(
-        st.sampled_from(["worker", "consensus", "anchor", "virtual"]),
+        st.sampled_from(get_args(EvaluatedModel)),
         min_size=1,
         unique=True,
     ),
@@ -104,7 +110,7 @@ def configs(draw: st.DrawFn) -> dict:
         options["strategy_args"] = draw(ARGS[strategy])
     options["num_rounds"] = 2
     odd = st.one_of(
-        st.tuples(st.sampled_from(NAMES), ODD),
+        st.tuples(st.sampled_from(tuple(TYPES)), ODD),
         st.tuples(st.just("strategy_args"), ODD_ARGS),
         SIZES,
     )

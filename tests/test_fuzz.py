@@ -17,7 +17,11 @@ SMALL = {"width": 4, "batch_size": 4, "num_workers": 2, "sync_period": 1}
 @pytest.fixture(scope="module", autouse=True)
 def _as_users_have_it():
     """Turns off the tests' check of annotations, which would refuse kinds first."""
-    with pytest.MonkeyPatch.context() as patch, jax.enable_x64(False):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+    ):
         patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
         yield
 
