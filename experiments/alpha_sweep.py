@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 
 from matplotlib.figure import Figure
 
-from experiments.reporting.accuracy import accuracy_of, last_accuracies
-from experiments.reporting.cases import Group, Seeds, groups
-from experiments.reporting.figures import Line, draw_lines
-from experiments.reporting.sections import Picture, Section, Table
-from experiments.sweep import preset_of, run_sweep, sweep_parser
+from experiments.pages.figures import Line, draw_lines
+from experiments.pages.sections import Picture, Section, Table
+from experiments.paper.accuracy import accuracy_of, last_accuracies
+from experiments.paper.cases import Group, Seeds, groups
+from experiments.paper.sweep import preset_of, run_sweep, sweep_parser
 from olsgd_jax.training import Config, Run
 
 PULLBACKS, SYNC_PERIODS = (0.2, 0.4, 0.6, 0.8, 1.0), (2, 8, 24)

@@ -26,8 +26,8 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from experiments.options import count
-from experiments.presets import preset
+from experiments.cli.options import count
+from experiments.paper.presets import preset
 from olsgd_jax.training import Checkpoints, Config, Due, train
 from olsgd_jax.types import ArrayTree
 

@@ -24,14 +24,19 @@ import jax
 from rich.console import Console
 from rich.table import Column, Table
 
-from experiments.loopback import NoLinkError
-from experiments.options import count
-from experiments.progress import make_progress, shown
+from experiments.cli.options import count
+from experiments.cli.progress import make_progress, shown
+from experiments.links.loopback import NoLinkError
+from experiments.measured import exposed_time
+from experiments.measured.exposed_time import SLOW_LINK, exposed_times
+from experiments.measured.slow_link import (
+    SYNC_PERIOD,
+    check_rate,
+    measure_link,
+    model_link,
+)
+from experiments.pages.overview import cells, heads
 from experiments.report import write_report
-from experiments.reporting import exposed_time
-from experiments.reporting.exposed_time import SLOW_LINK, exposed_times
-from experiments.reporting.overview import cells, heads
-from experiments.slow_link import SYNC_PERIOD, check_rate, measure_link, model_link
 from olsgd_jax.training import Config, read_records, train, write_records, writing
 
 NUM_WORKERS = 4

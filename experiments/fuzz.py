@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import olsgd_jax
-from experiments.fuzz_configs import TYPES, configs
+from experiments.robustness.fuzz_configs import TYPES, configs
 from olsgd_jax.training import (
     Config,
     DivergedError,

@@ -37,8 +37,8 @@ from jax import lax
 from rich.console import Console
 from rich.table import Column, Table
 
-from experiments.options import count
-from experiments.progress import make_progress
+from experiments.cli.options import count
+from experiments.cli.progress import make_progress
 from olsgd_jax import (
     STRATEGIES,
     Strategy,

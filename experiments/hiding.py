@@ -17,12 +17,12 @@ import json
 from rich.console import Console
 from rich.table import Column, Table
 
-from experiments.host_processes import answer, ask_all, join
-from experiments.hosts import why_not
-from experiments.network_rounds import Samples, measure
-from experiments.network_work import Work
-from experiments.options import count
-from experiments.reporting.network_numbers import numbers_of
+from experiments.cli.options import count
+from experiments.links.hosts import why_not
+from experiments.measured.network_numbers import numbers_of
+from experiments.measured.network_rounds import Samples, measure
+from experiments.measured.network_work import Work
+from experiments.processes.host_processes import answer, ask_all, join
 
 CASES = (
     "200mbit:8",

@@ -25,9 +25,15 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from experiments.child_run import ChildRun, names_in
-from experiments.options import count
-from experiments.same_run import End, bad_lines, differences, end_of, use_devices
+from experiments.cli.options import count
+from experiments.robustness.child_run import ChildRun, names_in
+from experiments.robustness.same_run import (
+    End,
+    bad_lines,
+    differences,
+    end_of,
+    use_devices,
+)
 
 NUM_WORKERS = 2
 # Records and checkpoints of other rounds, so that each falls between two of the other.

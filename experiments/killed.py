@@ -24,8 +24,8 @@ import time
 from rich.console import Console
 from rich.table import Table
 
+from experiments.cli.options import count
 from experiments.launch import end_all, free_coordinator, start
-from experiments.options import count
 from olsgd_jax.training import ENVIRONMENT
 
 NUM_PROCESSES = 4

@@ -16,7 +16,7 @@ import optax
 from rich.console import Console
 from rich.table import Table
 
-from experiments.options import count
+from experiments.cli.options import count
 from olsgd_jax import init_state, make_round, overlap_local_sgd
 from olsgd_jax.training import MLP, classification
 

@@ -25,10 +25,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-from experiments.prefixed import Prefixed
+from experiments.processes.prefixed import Prefixed
 from olsgd_jax.training import RESUMABLE, variables
 
-BOUND = str(pathlib.Path(__file__).with_name("bound.py"))
+BOUND = str(pathlib.Path(__file__).parent / "processes" / "bound.py")
 GRACE = 5.0  # seconds that the others have to end
 
 

@@ -22,16 +22,16 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markdown import Markdown
 
-from experiments.host_processes import answer, join
-from experiments.hosts import why_not
-from experiments.measure_all import measure_all
-from experiments.network_case import list_cases, run_case
-from experiments.network_rounds import measure, sizes
-from experiments.network_work import DEPTH, WIDTH, Work
-from experiments.reporting import model_check, network_cases, network_tables
-from experiments.reporting.markdown import to_markdown
-from experiments.reporting.network_numbers import numbers_of
-from experiments.reporting.network_records import NETWORK
+from experiments.links.hosts import why_not
+from experiments.measured import case_tables, model_check, network_tables
+from experiments.measured.measure_all import measure_all
+from experiments.measured.network_case import list_cases, run_case
+from experiments.measured.network_numbers import numbers_of
+from experiments.measured.network_records import NETWORK
+from experiments.measured.network_rounds import measure, sizes
+from experiments.measured.network_work import DEPTH, WIDTH, Work
+from experiments.pages.markdown import to_markdown
+from experiments.processes.host_processes import answer, join
 from olsgd_jax.training import writing
 
 HOSTS = (2, 4)
@@ -91,7 +91,7 @@ def main() -> None:
     sections = [
         network_tables.section(records),
         model_check.section(records, []),
-        network_cases.section(records),
+        case_tables.section(records),
     ]
     text = to_markdown(filter(None, sections))
     (args.out / NETWORK).with_suffix(".md").write_text(text, encoding="utf-8")

@@ -18,8 +18,8 @@ import jax
 from rich.console import Console
 from rich.table import Column, Table
 
-from experiments.hosts import bits_per_second
-from experiments.reporting.network_records import name_of
+from experiments.links.hosts import bits_per_second
+from experiments.measured.network_records import name_of
 from olsgd_jax.aot import TARGETS, WORKLOADS, Plan, plan
 
 HEADS = ("strategy", "sync period", "MB a round", "round, ms", "exposed, ms")

@@ -17,27 +17,25 @@ import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 
 from experiments import alpha_sweep, tables, tradeoff
-from experiments.reporting import (
+from experiments.measured import (
+    case_tables,
     exposed_time,
-    findings,
     model_check,
-    network_cases,
     network_tables,
-    overview,
-    partitions,
-    stragglers,
+    straggler_tables,
     timeline_figure,
-    training_curves,
 )
-from experiments.reporting.drawing import save
-from experiments.reporting.exposed_time import SLOW_LINK
-from experiments.reporting.markdown import to_markdown
-from experiments.reporting.network_records import NETWORK, read
-from experiments.reporting.page import to_page
-from experiments.reporting.reading import reading
-from experiments.reporting.sections import Section, named_pictures
-from experiments.reporting.stragglers import STRAGGLERS
-from experiments.reporting.timeline_figure import TIMELINE
+from experiments.measured.exposed_time import SLOW_LINK
+from experiments.measured.network_records import NETWORK, read
+from experiments.measured.straggler_tables import STRAGGLERS
+from experiments.measured.timeline_figure import TIMELINE
+from experiments.pages import overview
+from experiments.pages.drawing import save
+from experiments.pages.markdown import to_markdown
+from experiments.pages.page import to_page
+from experiments.pages.reading import reading
+from experiments.pages.sections import Section, named_pictures
+from experiments.paper import findings, partitions, training_curves
 from olsgd_jax.training import Config, Run, read_records, writing
 
 PAPER_DATASET = "cifar10"
@@ -120,9 +118,9 @@ def make_sections(
         )
         of_networks = [
             network_tables.section(measured),
-            stragglers.section(straggling),
+            straggler_tables.section(straggling),
             model_check.section(measured, straggling),
-            network_cases.section(measured),
+            case_tables.section(measured),
         ]
     with reading(timelines):
         timeline = timeline_figure.section(timelines)

@@ -30,11 +30,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markdown import Markdown
 
-from experiments.assumptions import LINKS, MODELS, step_seconds
-from experiments.reporting.drawing import save
-from experiments.reporting.markdown import to_markdown
-from experiments.reporting.scale_figure import Row, section
-from experiments.reporting.sections import Section, named_pictures
+from experiments.pages.drawing import save
+from experiments.pages.markdown import to_markdown
+from experiments.pages.sections import Section, named_pictures
+from experiments.planning.assumptions import LINKS, MODELS, step_seconds
+from experiments.planning.scale_figure import Row, section
 from olsgd_jax import local_sgd, overlap_local_sgd, sync_sgd
 from olsgd_jax.timing import (
     Ring,

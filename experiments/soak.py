@@ -23,7 +23,7 @@ from typing import NamedTuple
 import jax
 from rich.console import Console
 
-from experiments.options import count
+from experiments.cli.options import count
 from olsgd_jax.training import Checkpoints, Config, Due, train
 
 MEMORY_GROWTH = 0.05  # that is not called a leak

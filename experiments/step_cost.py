@@ -28,7 +28,7 @@ import optax
 from rich.console import Console
 from rich.table import Column, Table
 
-from experiments.options import count
+from experiments.cli.options import count
 from olsgd_jax import (
     cocod_sgd,
     distribute,

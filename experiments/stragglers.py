@@ -17,14 +17,14 @@ import pathlib
 from rich.console import Console
 from rich.markdown import Markdown
 
-from experiments.host_processes import answer, ask_all, join
-from experiments.hosts import bits_per_second, why_not
-from experiments.measure_all import measure_all
-from experiments.network_work import Work, strategy_of
-from experiments.reporting import stragglers
-from experiments.reporting.markdown import to_markdown
-from experiments.slowdowns import SLOWDOWNS
-from experiments.straggler_rounds import Question, measure
+from experiments.links.hosts import bits_per_second, why_not
+from experiments.links.slowdowns import SLOWDOWNS
+from experiments.measured import straggler_tables
+from experiments.measured.measure_all import measure_all
+from experiments.measured.network_work import Work, strategy_of
+from experiments.measured.straggler_rounds import Question, measure
+from experiments.pages.markdown import to_markdown
+from experiments.processes.host_processes import answer, ask_all, join
 from olsgd_jax.training import check_choice, check_count, writing
 
 STRATEGIES = ("sync_sgd", "local_sgd", "cocod_sgd", "overlap_local_sgd")
@@ -72,9 +72,9 @@ def main() -> None:
     except (ValueError, OSError) as error:
         parser.error(str(error))
     console = Console(width=max(Console().width, 120))
-    file = args.out / stragglers.STRAGGLERS
+    file = args.out / straggler_tables.STRAGGLERS
     records = measure_all(questions, run_hosts, file, console)
-    text = to_markdown(filter(None, [stragglers.section(records)]))
+    text = to_markdown(filter(None, [straggler_tables.section(records)]))
     file.with_suffix(".md").write_text(text, encoding="utf-8")
     console.print(Markdown(text))
 

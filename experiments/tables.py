@@ -11,13 +11,13 @@ import collections
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from experiments.options import count
-from experiments.paper import ACCURACY, SYNC_PERIODS, SYNC_SGD
-from experiments.presets import NON_IID
-from experiments.reporting.accuracy import accuracy_of
-from experiments.reporting.cases import Case, Group, Seeds, groups
-from experiments.reporting.sections import Section, Table
-from experiments.sweep import EVERY, preset_of, run_sweep, sweep_parser
+from experiments.cli.options import count
+from experiments.pages.sections import Section, Table
+from experiments.paper.accuracy import accuracy_of
+from experiments.paper.cases import Case, Group, Seeds, groups
+from experiments.paper.presets import NON_IID
+from experiments.paper.published import ACCURACY, SYNC_PERIODS, SYNC_SGD
+from experiments.paper.sweep import EVERY, preset_of, run_sweep, sweep_parser
 from olsgd_jax.training import Config, Run
 
 DATA = ("iid", "non_iid")

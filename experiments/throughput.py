@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from experiments.options import count
-from experiments.presets import preset
+from experiments.cli.options import count
+from experiments.paper.presets import preset
 from olsgd_jax import make_round
 from olsgd_jax.training import build, crop_and_flip, make_model, normalise
 from olsgd_jax.types import Batch

@@ -20,13 +20,13 @@ import argparse
 import json
 import pathlib
 
-from experiments.host_processes import answer, ask_all, join
-from experiments.hosts import bits_per_second, why_not
-from experiments.measure_all import conditions
-from experiments.network_work import DEPTH, WIDTH, Work
-from experiments.options import count
-from experiments.reporting.timeline_figure import TIMELINE
-from experiments.timed_rounds import measure, together
+from experiments.cli.options import count
+from experiments.links.hosts import bits_per_second, why_not
+from experiments.measured.measure_all import conditions
+from experiments.measured.network_work import DEPTH, WIDTH, Work
+from experiments.measured.timed_rounds import measure, together
+from experiments.measured.timeline_figure import TIMELINE
+from experiments.processes.host_processes import answer, ask_all, join
 from olsgd_jax.training import writing
 
 STRATEGIES = ("local_sgd", "overlap_local_sgd")

@@ -14,16 +14,16 @@ import argparse
 import statistics
 from collections.abc import Iterable, Mapping
 
-from experiments.reporting.accuracy import (
+from experiments.pages.figures import Line, draw_lines
+from experiments.pages.sections import Picture, Section, Table
+from experiments.paper.accuracy import (
     accuracy_of,
     last_accuracies,
     said_of_diverged,
 )
-from experiments.reporting.cases import Case, Seeds, groups
-from experiments.reporting.figures import Line, draw_lines
-from experiments.reporting.relative_time import MEAN_COST, relative_time
-from experiments.reporting.sections import Picture, Section, Table
-from experiments.sweep import EVERY, preset_of, run_sweep, sweep_parser
+from experiments.paper.cases import Case, Seeds, groups
+from experiments.paper.relative_time import MEAN_COST, relative_time
+from experiments.paper.sweep import EVERY, preset_of, run_sweep, sweep_parser
 from olsgd_jax.training import Config, Run
 
 SYNC_PERIODS, RANKS = (1, 2, 4, 8, 24), (1, 2, 4, 8)

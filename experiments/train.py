@@ -26,17 +26,17 @@ import tempfile
 import jax
 from rich.console import Console
 
-from experiments.diverging import add_divergence_options, rollbacks_of
-from experiments.dry_run import describe_run
-from experiments.one_run import run
-from experiments.options import (
+from experiments.cli.diverging import add_divergence_options, rollbacks_of
+from experiments.cli.dry_run import describe_run
+from experiments.cli.one_run import run
+from experiments.cli.options import (
     add_config_options,
     add_process_options,
     config_options,
     count,
     join_as_asked,
 )
-from experiments.output import (
+from experiments.cli.output import (
     add_output_options,
     check_output,
     describe_start,
@@ -44,7 +44,7 @@ from experiments.output import (
     open_checkpoints,
     prepare_output,
 )
-from experiments.presets import PRESETS, preset
+from experiments.paper.presets import PRESETS, preset
 from olsgd_jax.training import (
     Checkpoints,
     Components,

@@ -10,12 +10,20 @@ import sys
 import pytest
 from rich.console import Console
 
-from experiments import demo, loopback
-from experiments.modelled_link import modelled, modelled_spans, ring
+from experiments import demo
+from experiments.links import loopback
+from experiments.links.modelled_link import modelled, modelled_spans, ring
+from experiments.measured import exposed_time
+from experiments.measured.exposed_time import SLOW_LINK
+from experiments.measured.slow_link import (
+    DEPTH,
+    MEAN_SECONDS,
+    RATES,
+    STRATEGIES,
+    width_for,
+)
+from experiments.pages import overview
 from experiments.report import write_report
-from experiments.reporting import exposed_time, overview
-from experiments.reporting.exposed_time import SLOW_LINK
-from experiments.slow_link import DEPTH, MEAN_SECONDS, RATES, STRATEGIES, width_for
 from olsgd_jax.timing import round_time
 from olsgd_jax.training import read_records
 from tests.pages import bars_of, svg_of, table_after

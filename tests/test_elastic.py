@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import elastic as experiment
-from experiments.progress import describe_change
+from experiments.cli.progress import describe_change
 from olsgd_jax.training import (
     Checkpoints,
     Config,

@@ -42,13 +42,13 @@ ROWS = list(rows())
 OTHERS = [row for row in ROWS if row.test != HERE]
 # What no user can cause, or what is inside of another message.
 INTERNAL = {
-    "experiments/child_run.py",
+    "experiments/robustness/child_run.py",
     "experiments/fuzz.py",
-    "experiments/host_processes.py",
-    "experiments/hosts.py",
+    "experiments/processes/host_processes.py",
+    "experiments/links/hosts.py",
     "experiments/killed.py",
-    "experiments/same_run.py",
-    "experiments/reporting/relative_time.py",
+    "experiments/robustness/same_run.py",
+    "experiments/paper/relative_time.py",
     "olsgd_jax/training/data/array_cache.py",
     "olsgd_jax/training/data/decode.py",
 }

@@ -3,7 +3,8 @@
 import jax
 import pytest
 
-from experiments import lanes, linen_pmap, nnx_shard_map
+from experiments import lanes
+from experiments.examples import linen_pmap, nnx_shard_map
 
 
 @pytest.mark.parametrize("example", [linen_pmap, nnx_shard_map])

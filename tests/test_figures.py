@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from experiments.reporting import drawing, page
-from experiments.reporting.figures import Line, draw_lines
-from experiments.reporting.labels import Box
+from experiments.pages import drawing, page
+from experiments.pages.figures import Line, draw_lines
+from experiments.pages.labels import Box
 
 
 def test_the_figures_colours_are_the_pages_light_ones():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.reporting import findings
-from experiments.reporting.findings import FINDINGS
+from experiments.paper import findings
+from experiments.paper.findings import FINDINGS
 from tests.pages import run_of
 
 OVERLAP = "overlap_local_sgd"

@@ -9,7 +9,7 @@ import jaxtyping
 import pytest
 
 from experiments import fuzz
-from experiments.fuzz_configs import configs
+from experiments.robustness.fuzz_configs import configs
 
 SMALL = {"width": 4, "batch_size": 4, "num_workers": 2, "sync_period": 1}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments import hiding
-from experiments.hosts import why_not
+from experiments.links.hosts import why_not
 
 REASON = why_not()
 

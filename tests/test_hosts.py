@@ -11,8 +11,15 @@ import time
 
 import pytest
 
-from experiments.host_processes import run_on_all, sent_bytes
-from experiments.hosts import NAMES, SWITCH, address, bits_per_second, hosts, why_not
+from experiments.links.hosts import (
+    NAMES,
+    SWITCH,
+    address,
+    bits_per_second,
+    hosts,
+    why_not,
+)
+from experiments.processes.host_processes import run_on_all, sent_bytes
 
 REASON = why_not()
 needs_hosts = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -120,7 +127,8 @@ def test_a_signal_ends_hosts_and_what_runs_on_them(number):
     # In a process of its own, while this one has hosts too.
     sleep = f"60.{os.getpid()}"
     code = f"""
-from experiments import host_processes, hosts
+from experiments.processes import host_processes
+from experiments.links import hosts
 with hosts.hosts(2, "1gbit"):
     print(*hosts.NAMES, hosts.SWITCH, flush=True)
     host_processes.run_on_all(["sleep", "{sleep}"], 2, timeout=60)

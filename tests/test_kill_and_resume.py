@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from experiments.same_run import bad_lines, differences, end_of
+from experiments.robustness.same_run import bad_lines, differences, end_of
 from olsgd_jax.training import Checkpoints, Config, Due, train, write_records
 from olsgd_jax.training.components import build
 

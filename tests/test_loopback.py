@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from experiments.loopback import TOOLS, NoLinkError, shaped_loopback, why_not
+from experiments.links.loopback import TOOLS, NoLinkError, shaped_loopback, why_not
 
 ROOT = pathlib.Path(__file__).parents[1]
 REASON = why_not()
@@ -60,7 +60,7 @@ def test_this_machine_keeps_its_own_loopback_and_name():
 def test_the_loopback_is_gone_with_the_process_that_made_it():
     code = """
 import time
-from experiments.loopback import shaped_loopback
+from experiments.links.loopback import shaped_loopback
 with shaped_loopback("50mbit") as enter:
     print(enter[1].removeprefix("--target="), flush=True)
     time.sleep(60)
@@ -103,7 +103,7 @@ def test_a_system_that_forbids_namespaces_is_told_how_to_allow_them():
     limits = "/proc/sys/user/max_{}_namespaces"
     script = "".join(f"echo 0 > {limits.format(x)} && " for x in ("net", "user"))
     script += f"exec {sys.executable} -c "
-    script += "'from experiments.loopback import why_not; print(why_not())'"
+    script += "'from experiments.links.loopback import why_not; print(why_not())'"
     said = run("unshare", "--user", "--map-root-user", "sh", "-c", script)
     assert said.startswith("this system does not allow network namespaces (unshare: ")
     assert "user.max_user_namespaces=10000" in said
@@ -122,11 +122,13 @@ def test_a_shaper_that_refuses_is_quoted():
 @needs_link
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_an_ordinary_user_has_it_too():
-    code = "from experiments.loopback import why_not; print(why_not())"
+    code = "from experiments.links.loopback import why_not; print(why_not())"
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     # The Python of the tests may lie where only root can read, and so may they.
     python = "/usr/bin/python3"
-    trial = subprocess.run([*nobody, python, "experiments/bound.py", "true"], cwd=ROOT)
+    trial = subprocess.run(
+        [*nobody, python, "experiments/processes/bound.py", "true"], cwd=ROOT
+    )
     if trial.returncode:
         pytest.skip(f"nobody cannot run {python} in {ROOT}")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}

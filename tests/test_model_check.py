@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.reporting import model_check
-from experiments.reporting.model_check import network_point
+from experiments.measured import model_check
+from experiments.measured.model_check import network_point
 from tests.test_network_report import record_of
 
 # 900,000 bytes, local steps of 1 s a round, a mean of one number of 10 ms. Two hosts

@@ -7,12 +7,12 @@ import jax
 import pytest
 
 from experiments import network
-from experiments.gloo import ring_bytes
-from experiments.host_processes import run_on_all
-from experiments.hosts import hosts, why_not
-from experiments.network_case import Case, list_cases
-from experiments.network_work import Work, sent_trees, start, worker_round
-from experiments.reporting.network_numbers import numbers_of
+from experiments.links.gloo import ring_bytes
+from experiments.links.hosts import hosts, why_not
+from experiments.measured.network_case import Case, list_cases
+from experiments.measured.network_numbers import numbers_of
+from experiments.measured.network_work import Work, sent_trees, start, worker_round
+from experiments.processes.host_processes import run_on_all
 from olsgd_jax import exact, payload_bytes, worker_mesh
 
 REASON = why_not()
@@ -78,7 +78,7 @@ def test_a_process_computes_while_it_waits_for_a_mean(tmp_path):
     # Host 1 joins the mean when host 0 has computed: one of them would wait forever.
     code = """
 import pathlib, sys, threading, time
-from experiments.host_processes import join
+from experiments.processes.host_processes import join
 own, done = join(), pathlib.Path(sys.argv[1])
 import jax, jax.numpy as jnp
 from olsgd_jax import on_workers, to_workers, worker_mean, worker_mesh

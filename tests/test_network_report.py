@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from experiments import report
-from experiments.reporting import network_cases, network_tables
-from experiments.reporting.network_numbers import numbers_of, of_hosts
-from experiments.reporting.network_records import read, write
-from experiments.reporting.page import to_page
+from experiments.measured import case_tables, network_tables
+from experiments.measured.network_numbers import numbers_of, of_hosts
+from experiments.measured.network_records import read, write
+from experiments.pages.page import to_page
 from tests.pages import line_of, relative, run_of, table_after
 
 
@@ -92,14 +92,14 @@ def test_a_case_has_all_of_its_times(page):
     assert rows[0] == ["Fully synchronous SGD", "1", *times, "625", "400"]
     times = ["1,000", "800", "1,250", "250 (0 to 500)", "25%", "1.25", "80%"]
     assert rows[1] == ["Overlap Local-SGD", "8", *times, "61", "400"]
-    assert len(rows[0]) == len(network_cases.TIMES)
+    assert len(rows[0]) == len(case_tables.TIMES)
 
 
 def test_a_case_has_its_bytes_beside_those_that_were_expected(page):
     rows = table_after(page, f"Bytes: 1 Gbit/s, {TITLE}")
     sizes = ["900,000", "1,000,000", "1,050,000", "+5.0%"]
     assert rows[0] == ["Fully synchronous SGD", "1", *sizes]
-    assert len(rows[0]) == len(network_cases.BYTES)
+    assert len(rows[0]) == len(case_tables.BYTES)
 
 
 def test_a_round_lasts_as_long_as_on_the_slowest_host():

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from experiments.options import add_config_options, config_options
+from experiments.cli.options import add_config_options, config_options
 from olsgd_jax.training import Config
 
 

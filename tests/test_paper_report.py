@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from experiments import report
-from experiments.reporting.markdown import to_markdown
-from experiments.reporting.page import to_page
-from experiments.reporting.relative_time import MEAN_COST
+from experiments.pages.markdown import to_markdown
+from experiments.pages.page import to_page
+from experiments.paper.relative_time import MEAN_COST
 from tests.pages import line_of, relative, run_of, svg_of, table_after
 
 OVERLAP = "overlap_local_sgd"

@@ -13,9 +13,9 @@ import time
 import pytest
 from rich.console import Console
 
+from experiments.cli.output import describe_stop
 from experiments.launch import end_all, free_coordinator, start
-from experiments.output import describe_stop
-from experiments.same_run import end_of
+from experiments.robustness.same_run import end_of
 from olsgd_jax.training import Checkpoints, Config, PreemptedError, Preemption, train
 from olsgd_jax.training.cluster.preemption import RESUMABLE
 

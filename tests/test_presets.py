@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments.presets import NON_IID, PRESETS, preset
+from experiments.paper.presets import NON_IID, PRESETS, preset
 from olsgd_jax.training import PARTITIONS
 from olsgd_jax.training.components import build_schedule
 

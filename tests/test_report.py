@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import report
-from experiments.reporting import overview
+from experiments.pages import overview
 from olsgd_jax.training import Config, Layout, Resumed, write_records
 from tests.pages import (
     RECORDS,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.diverging import rollbacks_of
+from experiments.cli.diverging import rollbacks_of
 from olsgd_jax import model_of
 from olsgd_jax.training import (
     Checkpoints,

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from experiments import scale
-from experiments.assumptions import LINKS, MODELS, step_seconds
+from experiments.planning.assumptions import LINKS, MODELS, step_seconds
 from olsgd_jax.timing import RingOrTree
 
 

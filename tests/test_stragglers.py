@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from experiments import stragglers
-from experiments.hosts import why_not
-from experiments.reporting import stragglers as reporting
-from experiments.reporting.straggler_numbers import numbers_of
-from experiments.slowdowns import SLOWDOWNS
-from experiments.straggler_rounds import loss
+from experiments.links.hosts import why_not
+from experiments.links.slowdowns import SLOWDOWNS
+from experiments.measured import straggler_tables
+from experiments.measured.straggler_numbers import numbers_of
+from experiments.measured.straggler_rounds import loss
 from olsgd_jax.timing import slowest_seconds
 
 REASON = why_not()
@@ -106,12 +106,12 @@ def test_the_model_takes_the_slowdown_and_the_mean():
 
 def test_a_table_holds_what_was_measured_beside_the_model():
     records = [record_of(x, {"local_sgd": [10.4, 10.4]}) for x in ("none", "pauses")]
-    [table] = reporting.section(records).tables
+    [table] = straggler_tables.section(records).tables
     assert table.title == "Local SGD: 2 hosts, 200 Mbit/s, τ = 2, some, 2 cores"
     first = ["nothing", "1250.0", "100", "2600", "2600", "+0.0%", "100", "100"]
     assert table.rows[0] == first
     assert table.rows[1][0] == "pauses of 5 steps after one step in 50"
-    assert reporting.section([]) is None
+    assert straggler_tables.section([]) is None
 
 
 @needs_hosts

@@ -9,8 +9,9 @@ import sys
 import pytest
 from rich.console import Console
 
-from experiments import alpha_sweep, runs, sweep, tables, tradeoff
-from experiments.paper import ACCURACY, SYNC_PERIODS
+from experiments import alpha_sweep, tables, tradeoff
+from experiments.paper import runs, sweep
+from experiments.paper.published import ACCURACY, SYNC_PERIODS
 from olsgd_jax.training import Config, Run, read_records
 
 SMALL = Config(width=4, num_rounds=2, batch_size=4, evaluate_every=1, mapping="vmap")

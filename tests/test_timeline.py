@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from experiments import report, timeline
-from experiments.hosts import why_not
-from experiments.network_work import Work, make_run, start
-from experiments.reporting import timeline_figure
-from experiments.reporting.page import to_page
-from experiments.timed_rounds import make_timed_round
+from experiments.links.hosts import why_not
+from experiments.measured import timeline_figure
+from experiments.measured.network_work import Work, make_run, start
+from experiments.measured.timed_rounds import make_timed_round
+from experiments.pages.page import to_page
 from olsgd_jax import exact, worker_mesh
 from tests.pages import bars_of, relative, run_of, table_after
 

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from experiments import report, train
-from experiments.output import prepare_output
+from experiments.cli.output import prepare_output
 from olsgd_jax.training import Config, write_records
 from tests.pages import FACTS, RECORDS
 

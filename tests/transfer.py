@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from experiments.hosts import address
+from experiments.links.hosts import address
 
 size, (senders, receivers) = int(sys.argv[1]), [map(int, x) for x in sys.argv[2:]]
 senders, receivers = list(senders), list(receivers)

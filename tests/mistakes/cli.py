@@ -9,8 +9,6 @@ from experiments import (
     kill_and_resume,
     killed,
     launch,
-    network_case,
-    network_work,
     plan,
     scale,
     soak,
@@ -20,7 +18,8 @@ from experiments import (
     tradeoff,
     train,
 )
-from experiments.hosts import bits_per_second
+from experiments.links.hosts import bits_per_second
+from experiments.measured import network_case, network_work
 from olsgd_jax.bench import __main__ as bench
 from olsgd_jax.overlap import __main__ as overlap
 from tests.mistakes import run

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import report, scale, tables, train
-from experiments.output import prepare_output
+from experiments.cli.output import prepare_output
 from olsgd_jax.training import Checkpoints, Config, Due, write_records
 from olsgd_jax.training.components import build
 from olsgd_jax.training.data.array_cache import cached_arrays

@@ -3,8 +3,8 @@
 import json
 
 from experiments import report
-from experiments.reporting import network_records, timeline_figure
-from experiments.runs import name_of, run_all
+from experiments.measured import network_records, timeline_figure
+from experiments.paper.runs import name_of, run_all
 from olsgd_jax.training import Config, describe, read_records, write_records
 from tests.mistakes import run
 from tests.pages import RECORDS

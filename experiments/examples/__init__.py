@@ -1,0 +1,1 @@
+"""Overlap Local-SGD in training loops as people write them."""

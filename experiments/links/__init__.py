@@ -1,0 +1,1 @@
+"""Links with a given rate between hosts on one machine."""

@@ -1,0 +1,1 @@
+"""Rounds timed in several processes, and what a report shows of them."""

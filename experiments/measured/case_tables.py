@@ -1,0 +1,75 @@
+"""All that was measured of every strategy on the network, case by case."""
+
+from collections.abc import Iterable
+
+from experiments.measured.network_numbers import numbers_of
+from experiments.measured.network_records import (
+    Record,
+    groups,
+    name_of,
+    rate_of,
+    unique,
+)
+from experiments.pages.sections import Section, Table
+from experiments.paper.presets import NUM_EXAMPLES
+
+TIMES = (
+    "Strategy", "τ", "Steps, ms", "Mean, ms", "Round, ms", "Exposed, ms", "Exposed",
+    "Of limit", "Utilisation", "Epoch, s", "CPU, ms",
+)  # fmt: skip
+BYTES = ("Strategy", "τ", "Payload", "Expected", "Sent", "Difference")
+MEANING = (
+    "Medians over rounds; exposed with its quartiles, and as a part of the steps. "
+    "Steps: a round without communication. Limit: the larger of steps and mean. Epoch: "
+    f"modelled time of {NUM_EXAMPLES:,} examples, from that of a round. CPU: what the "
+    "transport takes of a core in a round. Payload: bytes a worker hands to the means "
+    "of a round. Expected: bytes a host sends for it along a ring of m hosts: "
+    "2 (m − 1) / m times the payload, and the headers of each segment. Sent: bytes on "
+    "its interface, where the kernel counts one header for up to 64 kB."
+)
+
+
+def section(records: Iterable[Record]) -> Section | None:
+    """Shows every number of hosts and bandwidth in tables of their own."""
+    tables = []
+    for title, group in groups(records).items():
+        for rate in unique(x["rate"] for x in group):
+            own = [x for x in group if x["rate"] == rate]
+            where = f"{rate_of(rate)}, {title}"
+            tables.append(Table(TIMES, [times(x) for x in own], where))
+            tables.append(Table(BYTES, [sizes(x) for x in own], f"Bytes: {where}"))
+    if not tables:
+        return None
+    return Section("Network, case by case", MEANING, tables, folded=True)
+
+
+def times(record: Record) -> list[str]:
+    """Writes how long the parts of a case take; TIMES are its columns."""
+    numbers = numbers_of(record["samples"])
+    low, middle, high = (f"{1e3 * x:,.0f}" for x in numbers.exposed)
+    examples = record["num_hosts"] * record["batch_size"] * record["sync_period"]
+    return [
+        *_name(record),
+        *(f"{1e3 * x:,.0f}" for x in (numbers.steps, numbers.mean, numbers.round)),
+        f"{middle} ({low} to {high})",
+        f"{numbers.exposed_percent:,.0f}%",
+        f"{numbers.of_limit:.2f}",
+        f"{numbers.utilisation:.0%}",
+        f"{NUM_EXAMPLES / examples * numbers.round:,.0f}",
+        f"{1e3 * numbers.cpu:,.0f}",
+    ]
+
+
+def sizes(record: Record) -> list[str]:
+    """Writes how many bytes a case sends; BYTES are its columns."""
+    payload, expected = record["payload_bytes"], record["expected_bytes"]
+    sent = numbers_of(record["samples"]).sent
+    return [
+        *_name(record),
+        *(f"{x:,.0f}" for x in (payload, expected, sent)),
+        f"{sent / expected - 1:+.1%}",
+    ]
+
+
+def _name(record: Record) -> list[str]:
+    return [name_of(record["strategy"]), f"{record['sync_period']}"]

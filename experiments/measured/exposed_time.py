@@ -1,0 +1,136 @@
+"""What `slow_link` measured or modelled: how much a round waits for the network."""
+
+import json
+import pathlib
+import statistics
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from experiments.measured.timeline_figure import draw_groups
+from experiments.pages.sections import Picture, Section, Table
+
+SLOW_LINK = "slow_link.json"
+"""What a file of these times is called."""
+
+NAMES = {
+    "sync_sgd": "Synchronous SGD",
+    "local_sgd": "Local SGD",
+    "overlap_local_sgd": "Overlap Local-SGD",
+}
+HEADS = ("Seconds per round", "Without the mean", "Exposed")
+_MEASURED = (
+    "Two processes on this machine, each held on one core, with a real link between "
+    "them: a private loopback with this rate, which both directions share. Exposed "
+    "communication is the time of a round less that of the same round with the mean "
+    "left out; the two took turns, in one run with all strategies. Medians over "
+    "rounds; a round takes as long as on the slower worker."
+)
+_MODELLED = (
+    "Modelled, not measured: this machine could not have a slow link. The local steps "
+    "were measured, in one process on one core (the column without the mean); what the "
+    "link would add to them is modelled, as is the timeline."
+)
+_LANES = (
+    "Time runs to the right, on one axis for all strategies. Each worker has a lane of "
+    "what it computes and a lane of the mean, from its call to its result. From the "
+    "top: {} rounds."
+)
+
+
+class Exposed(NamedTuple):
+    """Medians of a strategy, in seconds."""
+
+    round: float
+    without: float  # the same round with the mean left out
+
+    @property
+    def exposed(self) -> float:
+        """Gives what the mean adds to the round."""
+        return self.round - self.without
+
+
+def exposed_times(found: dict) -> dict[str, Exposed]:
+    """Takes the medians of every strategy."""
+    return {
+        name: Exposed(*(statistics.median(own[x]) for x in ("with", "without")))
+        for name, own in found["rounds"].items()
+    }
+
+
+def row(name: str, time: Exposed) -> list[str]:
+    """Writes a strategy as a row of a table: its name, then the columns of HEADS."""
+    seconds = time.round, time.without, time.exposed
+    # Rounded first, and without the sign of a negative zero.
+    return [NAMES[name], *(f"{round(x, 2) + 0.0:.2f}" for x in seconds)]
+
+
+def title_of(found: dict) -> str:
+    """Says what the times are of."""
+    return (
+        f"{found['link']} link ({found['how']}), τ = {found['sync_period']}, "
+        f"{found['num_parameters']:,} parameters"
+    )
+
+
+def headline(found: dict) -> str:
+    """Says in a sentence what was seen, whichever way it went."""
+    times, mean = exposed_times(found), statistics.median(found["mean"])
+    sync_sgd, local_sgd, own = (times[name] for name in NAMES)
+    hidden = min(max(0.0, 1 - own.exposed / mean), 1.0)
+    if found["how"] == "modelled":
+        start, hides, fails = "Modelled, not measured: ", "would hide", "would not hide"
+        takes = "would take"
+    else:
+        start, hides, fails, takes = "", "hid", "did not hide", "took"
+    if hidden < 0.5:
+        what = f"{fails} its communication, only {hidden:.0%} of it"
+    else:
+        what = f"{hides} {hidden:.0%} of its communication"
+    return (
+        f"{start}Overlap Local-SGD {what}: {own.round:.2f} s a round, where Local SGD "
+        f"{takes} {local_sgd.round:.2f} s and synchronous SGD {sync_sgd.round:.2f} s."
+    )
+
+
+def remark(found: dict) -> str:
+    """Says what to think of a round that took less time with the mean than without."""
+    if min(x.exposed for x in exposed_times(found).values()) > -0.005:
+        return ""
+    return (
+        "An exposed time below zero is noise, as of other programs that use the cores."
+    )
+
+
+def section(files: Iterable[pathlib.Path]) -> Section | None:
+    """Shows what was found, with all strategies in one figure."""
+    answers, texts, tables, pictures = [], [], [], []
+    for file in files:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        is_modelled = found["how"] == "modelled"
+        answers.append(headline(found))
+        rows = [row(*x) for x in exposed_times(found).items()]
+        texts.append(_MODELLED if is_modelled else _MEASURED)
+        mean = statistics.median(found["mean"])
+        note = (
+            f"One mean alone, {found['how']}: {mean:.2f} s. Batches of "
+            f"{found['batch_size']}; {found['machine']}."
+        )
+        if text := remark(found):
+            note += f" {text}"
+        if is_modelled:
+            note += f" Why there was no slow link: {found['why']}."
+        tables.append(Table(["Strategy", *HEADS], rows, title_of(found), note))
+        spans = {NAMES[x]: own for x, own in found["spans"].items()}
+        nums = [str(1 + max(x["round"] for x in own)) for own in spans.values()]
+        shown = " and ".join([", ".join(nums[:-1]), nums[-1]])
+        title = f"Who computes and who communicates, {found['how']}"
+        pictures.append(Picture(title, draw_groups(spans), _LANES.format(shown)))
+    if not tables:
+        return None
+    return Section(
+        title="Is the network hidden?",
+        text=" ".join(dict.fromkeys(texts)),
+        tables=tables,
+        pictures=pictures,
+        answer=" ".join(answers),
+    )

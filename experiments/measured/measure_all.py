@@ -1,0 +1,80 @@
+"""Measurements that are written one by one: a script that was stopped goes on."""
+
+import json
+import os
+import pathlib
+import platform
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from rich.console import Console
+
+from experiments.cli.progress import make_progress
+from experiments.measured.network_records import read, write
+from olsgd_jax.training import commit, versions
+
+
+class Asked(Protocol):
+    """A tuple that says what is measured, and what that is called."""
+
+    @property
+    def name(self) -> str:
+        """What it is called while it runs."""
+        ...
+
+    def _asdict(self) -> dict: ...
+
+
+Case = TypeVar("Case", bound=Asked)
+
+
+def measure_all(
+    asked: Sequence[Case],
+    measure: Callable[[Case], dict],
+    file: pathlib.Path,
+    console: Console,
+    say: Callable[[dict], str] = lambda record: "",
+) -> list[dict]:
+    """Measures every case that is not in the file yet; gives all that are.
+
+    Args:
+      asked: all cases.
+      measure: gives what is measured of one; written beside the case itself.
+      file: of JSON lines, one for every case.
+      console: shows how far it is.
+      say: what to print of a record that is new; an empty text is not printed.
+    """
+    records = read(file) if file.exists() else []
+    todo = [case for case in asked if not any(_is_of(x, case) for x in records)]
+    with make_progress(console) as progress:
+        kept = len(asked) - len(todo)
+        task = progress.add_task("cases", total=len(asked), completed=kept, shown="")
+        for case in todo:
+            progress.update(task, shown=case.name)
+            records.append({**case._asdict(), **measure(case), **conditions()})
+            write(file, records)
+            if text := say(records[-1]):
+                progress.print(f"{case.name}: {text}")
+            progress.advance(task)
+    return records
+
+
+def conditions() -> dict[str, object]:
+    """Says on what and with what something is measured here and now."""
+    return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "num_cores": num_cores(),
+        "versions": versions(),
+        "commit": commit(),
+    }
+
+
+def num_cores() -> int:
+    """Counts the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _is_of(record: dict, case: Asked) -> bool:
+    return json.loads(json.dumps(case._asdict())).items() <= record.items()

@@ -1,0 +1,105 @@
+"""The model of time beside what was measured, point by point."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+
+from experiments.links.gloo import GOODPUT
+from experiments.links.hosts import bits_per_second
+from experiments.measured.network_numbers import numbers_of
+from experiments.measured.network_records import Record, groups, name_of, unique
+from experiments.measured.network_work import Work, sent_trees, strategy_of
+from experiments.measured.straggler_numbers import all_numbers
+from experiments.pages.sections import Section, Table
+from olsgd_jax import sync_sgd
+from olsgd_jax.timing import Constant, Ring, Setting, round_time
+
+CLOSE = 0.1  # a model is right within so much of what was measured
+HEADS = ("Strategy", "Measured as", "Points", "Within 10%", "Model over measured")
+MEANING = (
+    "The time of a round, from `olsgd_jax.timing` and as it was measured. On a network "
+    "the model knows the rate of the links, less the headers of its frames, the bytes "
+    "that are sent and in how many arrays, each of which takes the time of the "
+    "quickest mean of one number besides, the time of a round without communication, "
+    "and the CPU time that carrying a delayed mean takes of the cores that the steps "
+    "run on; of stragglers it knows what slows them down, and a step and a mean alone. "
+    "Last column: least, median and largest."
+)
+
+
+class Point(NamedTuple):
+    """One round, in seconds."""
+
+    label: str  # of the strategy
+    source: str
+    measured: float
+    modelled: float
+
+    @property
+    def ratio(self) -> float:
+        """Gives the model's time in that which was measured."""
+        return self.modelled / self.measured
+
+
+def section(networks: Iterable[Record], stragglers: Iterable[Record]) -> Section | None:
+    """Shows how close the model is, strategy by strategy, and for all together."""
+    points = [
+        *(network_point(x) for own in groups(networks).values() for x in own),
+        *(
+            Point(label, "stragglers", numbers.round, numbers.modelled.seconds)
+            for _, label, numbers in all_numbers(stragglers)
+        ),
+    ]
+    if not points:
+        return None
+    rows = [
+        _row(name_of(label), source, [x for x in points if x[:2] == (label, source)])
+        for label, source in unique(x[:2] for x in points)
+    ]
+    rows.append(_row("All", "", points))
+    return Section("The model of time", MEANING, [Table(HEADS, rows)])
+
+
+def network_point(record: Record) -> Point:
+    """Models one case of `network`."""
+    numbers = numbers_of(record["samples"])
+    sync_period, num_hosts = record["sync_period"], record["num_hosts"]
+    work = Work(record["strategy"], sync_period, record["width"], record["depth"])
+    strategy, stream = strategy_of(work, num_hosts)
+    if stream:
+        # Streamed rounds are one program, inside of which a CPU overlaps nothing: they
+        # take their time as if they averaged at every step.
+        strategy = sync_sgd()
+    # A delayed mean is carried by cores that have the local steps to run as well.
+    per_core = -(-num_hosts // record["num_cores"])
+    carried = per_core * max(numbers.cpu, 0) if strategy.mean_of == "start" else 0
+    means = sync_period if strategy.mean_of == "gradients" else 1
+    arrays = len(jax.tree.leaves(sent_trees(work, num_hosts))) / means
+    messages = 2 * (num_hosts - 1)  # of a ring
+    setting = Setting(
+        strategy,
+        sync_period,
+        record["payload_bytes"],
+        num_hosts,
+        Constant((numbers.steps + carried) / sync_period),
+        Ring(
+            GOODPUT * bits_per_second(record["rate"]) / 8,
+            arrays * numbers.one / messages,
+        ),
+    )
+    modelled = round_time(setting).seconds
+    return Point(record["strategy"], "network", numbers.round, modelled)
+
+
+def _row(name: str, source: str, points: Sequence[Point]) -> list[str]:
+    ratios = sorted(x.ratio for x in points)
+    close = sum(abs(x - 1) <= CLOSE for x in ratios)
+    spread = ratios[0], ratios[len(ratios) // 2], ratios[-1]
+    return [
+        name,
+        source,
+        f"{len(points)}",
+        f"{close} ({close / len(points):.0%})",
+        " / ".join(f"{x:.2f}" for x in spread),
+    ]

@@ -1,0 +1,62 @@
+"""What strategies lose to workers that are slowed down."""
+
+from collections.abc import Iterable
+
+from experiments.measured.network_records import name_of, rate_of, unique
+from experiments.measured.straggler_numbers import Record, all_numbers
+from experiments.pages.sections import Section, Table
+
+STRAGGLERS = "stragglers.jsonl"
+"""What a file of records is called."""
+
+NAMES = {
+    "none": "nothing",
+    "slow_worker": "one worker, 30 % slower at every step",
+    "random": "30 % at random steps, one worker on average",
+    "exponential": "exponential times, 30 % on average",
+    "pauses": "pauses of 5 steps after one step in 50",
+}
+HEADS = (
+    "What slows workers down", "Step, ms", "Mean, ms", "Round, ms", "modelled",
+    "Difference", "Idle, ms", "modelled",
+)  # fmt: skip
+MEANING = (
+    "Measured in processes on hosts with shaped links, whose local steps sleep for "
+    "times that were drawn beforehand. Round: time of all rounds until the last worker "
+    "was done, over their number. Idle: what of it a worker does not work, mean over "
+    "workers. Step and mean: alone, without a slowdown; from these two the others are "
+    "modelled. Medians over repetitions. A blocking strategy waits for the slowest "
+    "worker of every round; in a delayed one a worker may run ahead of the others by "
+    "up to a round, and what is left is the slowest on average."
+)
+
+
+def section(records: Iterable[Record]) -> Section | None:
+    """Shows every strategy in a table of its own."""
+    found = list(all_numbers(records))
+    tables = []
+    for title, label in unique((_title(x), label) for x, label, _ in found):
+        rows = []
+        for record, other, numbers in found:
+            if (_title(record), other) != (title, label):
+                continue
+            modelled = numbers.modelled
+            rows.append(
+                [
+                    NAMES[record["slowdown"]],
+                    f"{1e3 * numbers.step:.1f}",
+                    f"{1e3 * numbers.mean:.0f}",
+                    f"{1e3 * numbers.round:.0f}",
+                    f"{1e3 * modelled.seconds:.0f}",
+                    f"{numbers.round / modelled.seconds - 1:+.1%}",
+                    f"{1e3 * numbers.idle:.0f}",
+                    f"{1e3 * modelled.exposed:.0f}",
+                ]
+            )
+        tables.append(Table(HEADS, rows, f"{name_of(label)}: {title}"))
+    return Section("Stragglers", MEANING, tables) if tables else None
+
+
+def _title(record: Record) -> str:
+    where = f"{len(record['samples'])} hosts, {rate_of(record['rate'])}"
+    return f"{where}, τ = {record['sync_period']}, {record['machine']}"

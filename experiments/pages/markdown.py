@@ -1,0 +1,44 @@
+"""Sections as Markdown."""
+
+import html
+from collections.abc import Iterable, Mapping
+
+from experiments.pages.sections import Section, Table, named_pictures
+
+
+def to_markdown(
+    sections: Iterable[Section], images: Mapping[str, str] | None = None
+) -> str:
+    """Writes sections as Markdown.
+
+    Args:
+      sections: in their order.
+      images: addresses of the pictures by name, as `named_pictures` names them.
+    """
+    sections, blocks = list(sections), []
+    pictures = named_pictures(sections)
+    for section in sections:
+        blocks += [f"## {escape(section.title)}", escape(section.answer)]
+        blocks.append(escape(section.text))
+        for table in section.tables:
+            blocks += [f"### {escape(table.title)}", to_table(table)]
+            blocks.append(escape(table.note))
+        for name, picture in (next(pictures) for _ in section.pictures):
+            if images:
+                blocks.append(f"![{escape(picture.title)}]({images[name]})")
+                blocks.append(escape(picture.note))
+    return "\n\n".join(block for block in blocks if block.strip("# ")) + "\n"
+
+
+def to_table(table: Table) -> str:
+    """Writes a table as lines of Markdown."""
+    rows = [table.heads, ["---"] * len(table.heads), *table.rows]
+    return "\n".join(f"| {' | '.join(map(escape, row))} |" for row in rows)
+
+
+def escape(text: str) -> str:
+    """Writes text so that it is neither a tag nor a link nor the end of a cell."""
+    text = html.escape(" ".join(text.split()), quote=False)
+    for mark in ("\\", "|", "`", "*"):
+        text = text.replace(mark, f"\\{mark}")
+    return text.replace("](", "]\\(")

@@ -1,0 +1,1 @@
+"""The paper's experiment: its presets and sweeps, and what its runs show."""

@@ -1,0 +1,47 @@
+"""How many examples of each class every worker has."""
+
+from collections.abc import Iterable, Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from experiments.pages.drawing import colour, drawn
+from experiments.pages.sections import Picture, Section
+from olsgd_jax.training import Run
+
+MEANING = "Examples by worker and class; of every partition, that of its first seed."
+
+
+def section(runs: Iterable[Run]) -> Section | None:
+    """Shows every kind of partition once: seeds choose other examples, as many."""
+    found: dict[tuple, tuple] = {}
+    for run in sorted(runs, key=lambda run: run.config["seed"]):
+        if run.facts:
+            config, counts = run.config, run.facts["histogram"]
+            what = config["dataset"], config["partition"], len(counts)
+            found.setdefault(what, (config["seed"], counts))
+    pictures = []
+    for (dataset, partition, num_workers), (seed, counts) in sorted(found.items()):
+        title = f"{dataset}, {partition}, {num_workers} workers, seed {seed}"
+        pictures.append(Picture(title, draw_counts(counts)))
+    return Section("Partitions", MEANING, pictures=pictures) if pictures else None
+
+
+def draw_counts(counts: Sequence[Sequence[int]]) -> Figure:
+    """Draws a table of counts, each in a cell as dark as its part of the row."""
+    with drawn(0.7 + 0.2 * len(counts)) as (figure, axes):
+        for i, row in enumerate(counts):
+            for j, count in enumerate(row):
+                corner = (j - 0.5, i - 0.5)
+                # Never so dark that the number in it cannot be read.
+                shade = {"facecolor": colour(0), "alpha": 0.7 * count / sum(row)}
+                axes.add_patch(Rectangle(corner, 1, 1, linewidth=0, **shade))
+                axes.text(j, i, f"{count}", ha="center", va="center", size=8.5)
+        axes.set(xlim=(-0.5, len(counts[0]) - 0.5), ylim=(len(counts) - 0.5, -0.5))
+        axes.set(xlabel="class", ylabel="worker")
+        axes.set_xticks(range(len(counts[0])))
+        axes.set_yticks(range(len(counts)))
+        axes.tick_params(length=0)
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        return figure

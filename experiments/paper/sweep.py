@@ -1,0 +1,108 @@
+"""Sweeps: command lines that ask for many runs, and show what came out."""
+
+import argparse
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+
+import jax
+from rich.console import Console
+from rich.markdown import Markdown
+
+from experiments.cli.options import (
+    add_config_options,
+    add_process_options,
+    config_options,
+    join_as_asked,
+)
+from experiments.pages.markdown import to_markdown
+from experiments.pages.sections import Section
+from experiments.paper.presets import PRESETS, preset
+from experiments.paper.runs import run_all
+from olsgd_jax.training import Config, Run, meet, writing
+from olsgd_jax.types import Option
+from olsgd_jax.workers import share_workers
+
+EVERY = 8  # local steps in a round of a strategy that averages at every one
+
+
+def sweep_parser(
+    description: str | None, sync_periods: Sequence[int], without: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Makes a command line with the options that all sweeps have.
+
+    Args:
+      description: what the sweep is for.
+      sync_periods: τ of its runs by default.
+      without: options of a config that the sweep itself decides on, beside strategy
+        and sync period.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("out/sweeps"),
+        help="directory, which all sweeps may share",
+    )
+    parser.add_argument(
+        "--preset", choices=tuple(PRESETS), default="cpu", help="options to begin with"
+    )
+    parser.add_argument("--epochs", type=float, help="by default those of the preset")
+    parser.add_argument(
+        "--sync-periods", type=int, nargs="+", default=sync_periods, help="τ"
+    )
+    decided = ("strategy", "strategy_args", "sync_period", *without)
+    add_process_options(parser)
+    add_config_options(parser, without=decided)
+    return parser
+
+
+def preset_of(
+    args: argparse.Namespace, strategy: str, sync_period: int, **options: Option
+) -> Config:
+    """Makes the config of one run of a sweep; options that were given go first."""
+    return preset(
+        args.preset,
+        strategy,
+        sync_period,
+        epochs=args.epochs,
+        **{**options, **config_options(args)},
+    )
+
+
+def run_sweep(
+    parser: argparse.ArgumentParser,
+    runs: Callable[[argparse.Namespace], list[Config]],
+    section: Callable[[argparse.Namespace, Iterable[Run]], Section | None],
+    name: str,
+) -> None:
+    """Does what a command line asks for: trains, and shows what came out.
+
+    Args:
+      parser: made by `sweep_parser`.
+      runs: lists all of them.
+      section: makes of the runs what is shown; None where they do not suffice.
+      name: of the file in the sweep's directory that gets the same as Markdown.
+    """
+    args = parser.parse_args()
+    try:
+        configs = runs(args)
+        process = join_as_asked(args)
+        with writing(args.out):
+            args.out.mkdir(parents=True, exist_ok=True)
+        # Before anything asks for a device: afterwards their number is fixed.
+        own = [
+            share_workers(config.num_workers, process.num_processes)
+            for config in configs
+        ]
+        jax.config.update("jax_num_cpu_devices", max(own))
+        console = Console(quiet=process.id > 0)
+        done = run_all(configs, args.out, console)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    if process.id == 0:
+        text = to_markdown(filter(None, [section(args, done.values())]))
+        (args.out / name).write_text(text, encoding="utf-8")
+        console.print(Markdown(text))
+    meet()

@@ -1,0 +1,77 @@
+"""Training and validation curves of the strategies of the tables, as the paper's."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from experiments.pages.figures import Line, draw_lines
+from experiments.pages.sections import Picture, Section
+from experiments.paper.accuracy import said_of_diverged
+from experiments.paper.cases import Case, Seeds, groups
+from experiments.tables import STRATEGIES
+from olsgd_jax.training import Record, Run
+
+SYNC_PERIOD = 2  # of the paper's figures
+MEANING = (
+    f"At τ = {SYNC_PERIOD}, mean over seeds. Train loss: mean over workers and local "
+    "steps since the record before."
+)
+
+
+def section(runs: Iterable[Run]) -> Section | None:
+    """Shows the curves, where there are two strategies to compare."""
+    pictures = []
+    for group in groups(runs):
+        cases = {
+            case: seeds
+            for case, seeds in group.cases.items()
+            if _belongs(case) and all(run.facts for run in seeds.values())
+        }
+        if len(cases) > 1:
+            note = said_of_diverged(cases)
+            for field, log in (("train_loss", True), ("test_accuracy", False)):
+                words = field.replace("_", " ")
+                figure = draw_lines(_lines(cases, field), "epochs", words, log)
+                title = f"{words.capitalize()}: {group.title}"
+                pictures.append(Picture(title, figure, note))
+    return Section("Curves", MEANING, pictures=pictures) if pictures else None
+
+
+def _belongs(case: Case) -> bool:
+    if case.strategy == "sync_sgd":
+        return True
+    is_shown = case.strategy in STRATEGIES and case.sync_period == SYNC_PERIOD
+    return is_shown and case.is_tuned
+
+
+def _lines(cases: Mapping[Case, Seeds], field: str) -> dict[str, Line]:
+    lines = {}
+    for case, seeds in sorted(cases.items(), key=lambda item: item[0].look):
+        epochs, values = mean_curve(list(seeds.values()), field)
+        if epochs:
+            lines[case.name] = Line(epochs, values, case.look)
+    return lines
+
+
+def mean_curve(seeds: Sequence[Run], field: str) -> tuple[list[float], list[float]]:
+    """Averages a field over runs that differ in their seed, record by record.
+
+    Runs that diverged are left out, unless all did: then the curve goes as far as all
+    of them came.
+
+    Returns:
+      Epochs, and the values at them.
+    """
+    shown = [run for run in seeds if run.outcome == "finished"] or seeds
+    num = min(len(run.records) for run in shown)
+    epochs = [_epochs(shown[0], record) for record in shown[0].records[:num]]
+    values = [
+        statistics.mean(getattr(run.records[i], field) for run in shown)
+        for i in range(num)
+    ]
+    return epochs, values
+
+
+def _epochs(run: Run, record: Record) -> float:
+    """Gives the passes over all examples that workers have."""
+    assert run.facts is not None
+    return record.examples / sum(map(sum, run.facts["histogram"]))

@@ -1,0 +1,1 @@
+"""Clusters that are not here: what is assumed of them, and what is modelled."""

@@ -1,0 +1,1 @@
+"""Runs that are killed, compared and given nonsense."""
