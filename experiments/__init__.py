@@ -1,1 +1,15 @@
-"""Scripts that each answer one question with the library."""
+"""Commands that each answer one question with the library, and their rooms.
+
+Every module on this floor is a command: `python -m experiments.train`. What commands
+are made of is in rooms:
+
+    examples    training loops to copy from
+    cli         command lines: options, output, progress
+    links       links with a given rate between hosts on this machine
+    processes   starting processes and talking to them
+    pages       sections, tables and figures, written as HTML and Markdown
+    paper       the paper's experiment: presets, sweeps, and what its runs show
+    measured    rounds timed in several processes, and what a report shows of them
+    planning    clusters that are not here: assumptions and modelled times
+    robustness  runs that are killed, compared and given nonsense options
+"""

@@ -16,12 +16,11 @@ from experiments.pages.sections import Section, Table
 from experiments.paper.accuracy import accuracy_of
 from experiments.paper.cases import Case, Group, Seeds, groups
 from experiments.paper.presets import NON_IID
-from experiments.paper.published import ACCURACY, SYNC_PERIODS, SYNC_SGD
+from experiments.paper.published import ACCURACY, COMPARED, SYNC_PERIODS, SYNC_SGD
 from experiments.paper.sweep import EVERY, preset_of, run_sweep, sweep_parser
 from olsgd_jax.training import Config, Run
 
 DATA = ("iid", "non_iid")
-STRATEGIES = ("cocod_sgd", "easgd", "overlap_local_sgd")
 DELAYED = ("cocod_sgd", "overlap_local_sgd")
 MEANING = (
     "Test accuracy in percent after the last round: mean [least, most] over seeds, in "
@@ -32,7 +31,7 @@ MEANING = (
 def cells(sync_periods: Sequence[int]) -> list[tuple[str, str, int]]:
     """Lists data, strategy and sync period of every cell of both tables."""
     return [
-        *itertools.product(DATA, STRATEGIES, sync_periods),
+        *itertools.product(DATA, COMPARED, sync_periods),
         *((data, "sync_sgd", EVERY) for data in DATA),
     ]
 
@@ -59,7 +58,7 @@ def section(runs: Iterable[Run]) -> Section | None:
     tables = []
     for group in groups(runs):
         cases = _cases_of_tables(group)
-        if any(case.strategy in STRATEGIES for case in cases):
+        if any(case.strategy in COMPARED for case in cases):
             title = f"{group.title}: {group.setting}"
             tables.append(table(title, group.data, cases))
     return Section("Accuracy", MEANING, tables) if tables else None
@@ -70,7 +69,7 @@ def table(title: str, data: str, cases: Mapping[Case, Seeds]) -> Table:
     sync = [case for case in cases if case.strategy == "sync_sgd"]
     others = sorted(
         (case for case in cases if case not in sync),
-        key=lambda case: (STRATEGIES.index(case.strategy), case.sync_period),
+        key=lambda case: (COMPARED.index(case.strategy), case.sync_period),
     )
     sync_periods = sorted({case.sync_period for case in others})
     rows = [
@@ -94,7 +93,7 @@ def _cases_of_tables(group: Group) -> dict[Case, Seeds]:
     tuned = [
         case
         for case in group.cases
-        if case.strategy in (*STRATEGIES, "sync_sgd") and case.is_tuned
+        if case.strategy in (*COMPARED, "sync_sgd") and case.is_tuned
     ]
     num = collections.Counter(case.sync_period for case in tuned)
     return {

@@ -37,6 +37,7 @@ from experiments.cli.options import (
     join_as_asked,
 )
 from experiments.cli.output import (
+    RECORDS,
     add_output_options,
     check_output,
     describe_start,
@@ -45,6 +46,7 @@ from experiments.cli.output import (
     prepare_output,
 )
 from experiments.paper.presets import PRESETS, preset
+from experiments.report import write_report
 from olsgd_jax.training import (
     Checkpoints,
     Components,
@@ -124,6 +126,8 @@ def train_as_asked(
             parser.error(str(error))
         try:
             run(config, components, records, args, console)
+            if jax.process_index() == 0:
+                show(config, args, console)
         except FloatingPointError as error:
             return str(error)
         except PreemptedError as error:
@@ -142,6 +146,14 @@ def check_as_asked(args: argparse.Namespace) -> None:
     check_output(args)
     with tempfile.TemporaryDirectory() as directory:
         Checkpoints(directory, args.keep).close()
+
+
+def show(config: Config, args: argparse.Namespace, console: Console) -> None:
+    """Writes a page about the run."""
+    page = args.out / "report.html"
+    title = f"{config.strategy} on {config.dataset}"
+    write_report(page, [args.out / RECORDS], title)
+    console.print(f"Report: {page.resolve()}", soft_wrap=True)
 
 
 def main() -> None:

@@ -21,6 +21,9 @@ ACCURACY: dict[str, dict[str, tuple[float | None, ...]]] = {
 }
 """By data, strategy and `SYNC_PERIODS`; None is a run that diverged."""
 
+COMPARED = tuple(ACCURACY["iid"])
+"""Strategies of the tables, in their order."""
+
 SYNC_SGD = {"iid": 94.97, "non_iid": 85.88}
 """Fully synchronous SGD by data."""
 

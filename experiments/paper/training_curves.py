@@ -7,7 +7,7 @@ from experiments.pages.figures import Line, draw_lines
 from experiments.pages.sections import Picture, Section
 from experiments.paper.accuracy import said_of_diverged
 from experiments.paper.cases import Case, Seeds, groups
-from experiments.tables import STRATEGIES
+from experiments.paper.published import COMPARED
 from olsgd_jax.training import Record, Run
 
 SYNC_PERIOD = 2  # of the paper's figures
@@ -39,7 +39,7 @@ def section(runs: Iterable[Run]) -> Section | None:
 def _belongs(case: Case) -> bool:
     if case.strategy == "sync_sgd":
         return True
-    is_shown = case.strategy in STRATEGIES and case.sync_period == SYNC_PERIOD
+    is_shown = case.strategy in COMPARED and case.sync_period == SYNC_PERIOD
     return is_shown and case.is_tuned
 
 
