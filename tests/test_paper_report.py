@@ -139,6 +139,16 @@ def test_cells_of_a_partition_are_as_dark_as_their_part_of_a_workers_examples():
     np.testing.assert_allclose(np.array(shades) / shades[0], np.array(parts) / parts[0])
 
 
+def test_of_a_large_partition_the_first_workers_and_classes_are_shown():
+    counts = [[10] * 40] * 1_000
+    page = page_of(run_of(OVERLAP, 2, 0.5, facts={"histogram": counts}))
+    svg = svg_of(page, "cifar10, iid, 1000 workers, seed 0")
+    shades = re.findall(r"--run-0\); opacity: (\S+?)[;\"]", svg)
+    # Of all that a worker has, not of what is shown of it.
+    assert [float(x) for x in shades] == pytest.approx([0.7 / 40] * 32 * 20)
+    assert "Shows the first 32 of 1,000 workers and the first 20 of 40 classes." in page
+
+
 def test_of_every_partition_the_first_seed_is_shown():
     runs = [run_of(OVERLAP, 2, 0.5, seed=seed) for seed in (2, 1)]
     titles = re.findall("<h3>(cifar10, .*?)</h3>", page_of(*runs))

@@ -9,6 +9,7 @@ from experiments.pages.drawing import colour, drawn
 from experiments.pages.sections import Picture, Section
 from olsgd_jax.training import Run
 
+MAX_WORKERS, MAX_CLASSES = 32, 20  # that a figure shows
 MEANING = "Examples by worker and class; of every partition, that of its first seed."
 
 
@@ -23,18 +24,24 @@ def section(runs: Iterable[Run]) -> Section | None:
     pictures = []
     for (dataset, partition, num_workers), (seed, counts) in sorted(found.items()):
         title = f"{dataset}, {partition}, {num_workers} workers, seed {seed}"
-        pictures.append(Picture(title, draw_counts(counts)))
+        pictures.append(Picture(title, draw_counts(counts), _note(counts)))
     return Section("Partitions", MEANING, pictures=pictures) if pictures else None
 
 
 def draw_counts(counts: Sequence[Sequence[int]]) -> Figure:
-    """Draws a table of counts, each in a cell as dark as its part of the row."""
+    """Draws a table of counts, each in a cell as dark as its part of the row.
+
+    A cell is many paths of SVG, and a page has no room for those of 1,000 workers: the
+    first ones stand for all.
+    """
+    totals = [sum(row) for row in counts]
+    counts = [row[:MAX_CLASSES] for row in counts[:MAX_WORKERS]]
     with drawn(0.7 + 0.2 * len(counts)) as (figure, axes):
         for i, row in enumerate(counts):
             for j, count in enumerate(row):
                 corner = (j - 0.5, i - 0.5)
                 # Never so dark that the number in it cannot be read.
-                shade = {"facecolor": colour(0), "alpha": 0.7 * count / sum(row)}
+                shade = {"facecolor": colour(0), "alpha": 0.7 * count / totals[i]}
                 axes.add_patch(Rectangle(corner, 1, 1, linewidth=0, **shade))
                 axes.text(j, i, f"{count}", ha="center", va="center", size=8.5)
         axes.set(xlim=(-0.5, len(counts[0]) - 0.5), ylim=(len(counts) - 0.5, -0.5))
@@ -45,3 +52,17 @@ def draw_counts(counts: Sequence[Sequence[int]]) -> Figure:
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
         return figure
+
+
+def _note(counts: Sequence[Sequence[int]]) -> str:
+    """Says what is left out."""
+    sizes = {
+        "workers": (MAX_WORKERS, len(counts)),
+        "classes": (MAX_CLASSES, len(counts[0])),
+    }
+    shown = [
+        f"the first {most} of {num:,} {what}"
+        for what, (most, num) in sizes.items()
+        if num > most
+    ]
+    return f"Shows {' and '.join(shown)}." if shown else ""
