@@ -49,10 +49,11 @@ def bits_per_second(rate: str) -> float:
     >>> bits_per_second("200mbit")
     200000000.0
     """
-    parts = re.fullmatch(r"(\d+)([kmg]bit)", rate)
+    parts = re.fullmatch(r"([1-9][0-9]{0,8})([kmg]bit)", rate)
     if parts is None:
         raise ValueError(
-            f"rate must be a whole number of kbit, mbit or gbit, got {rate!r}"
+            "rate must be a whole number of kbit, mbit or gbit, at least 1, got "
+            f"{rate!r}"
         )
     return float(parts[1]) * _UNITS[parts[2]]
 

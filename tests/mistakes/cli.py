@@ -105,6 +105,9 @@ MISTAKES = {
     "`throughput --repetitions 0`": command(throughput, "--repetitions", 0),
     "`timeline --rounds 0`": command(timeline, "--rounds", 0),
     "`fuzz --examples 0`": command(fuzz, "--examples", 0),
+    "`network --rates 0gbit`": lambda tmp: network_case.list_cases(
+        [2], ["0gbit"], ["local_sgd"], [1], (2, 8, 1)
+    ),
     "a rate of a link without a unit": lambda tmp: bits_per_second("200"),
     "`network --repetitions 1`": lambda tmp: network_case.list_cases(
         [2], ["1mbit"], ["local_sgd"], [1], (1, 8, 1)
