@@ -11,6 +11,7 @@ Answer:  one page that needs nothing but a browser; beside it the same tables as
 
 import argparse
 import dataclasses
+import itertools
 import os
 import pathlib
 import urllib.parse
@@ -33,7 +34,12 @@ from experiments.pages import overview
 from experiments.pages.drawing import save
 from experiments.pages.markdown import to_markdown
 from experiments.pages.page import to_page
-from experiments.pages.reading import reading
+from experiments.pages.reading import (
+    check_regular,
+    printable,
+    reading,
+    with_printable_text,
+)
 from experiments.pages.sections import Section, named_pictures
 from experiments.paper import findings, partitions, training_curves
 from olsgd_jax.training import Config, Run, read_records, writing
@@ -58,6 +64,8 @@ def write_report(
       figures: a directory for files of all figures; None: no files.
     """
     files = find_files(sources)
+    markdown = path.with_suffix(".md")
+    _check_output(path, markdown, files.values())
     others = {
         kind: [file for file in files.values() if file.name == kind]
         for kind in (TIMELINE, NETWORK, STRAGGLERS, SLOW_LINK)
@@ -72,7 +80,7 @@ def write_report(
     page = to_page(title, _lead(runs.values()), sections)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
+        path.write_text(page, encoding="utf-8", errors="replace")
     images = {}
     if figures:
         with writing(figures):
@@ -80,10 +88,10 @@ def write_report(
             for name, picture in named_pictures(sections):
                 save(picture.figure, figures / name)
                 image = os.path.relpath(figures / f"{name}.svg", path.parent)
-                images[name] = urllib.parse.quote(image)
+                images[name] = urllib.parse.quote(os.fsencode(image))
     text = to_markdown(sections, images)
-    with writing(path.with_suffix(".md")):
-        path.with_suffix(".md").write_text(text, encoding="utf-8")
+    with writing(markdown):
+        markdown.write_text(text, encoding="utf-8", errors="replace")
 
 
 def find_files(sources: Sequence[pathlib.Path]) -> dict[str, pathlib.Path]:
@@ -98,9 +106,26 @@ def find_files(sources: Sequence[pathlib.Path]) -> dict[str, pathlib.Path]:
             found += zip(names, paths, strict=True)
         else:
             found.append((source.stem, source))
+    found = [(printable(name), path) for name, path in found]
     if len(dict(found)) < len(found):
         raise ValueError(f"sources must differ in name, got {_listed(sources)}")
+    for _, path in found:
+        check_regular(path)
     return dict(found)
+
+
+def _check_output(
+    page: pathlib.Path, markdown: pathlib.Path, files: Iterable[pathlib.Path]
+) -> None:
+    if page.suffix != ".html":
+        raise ValueError(f"out must end with .html, got {page}")
+    outputs = [path for path in (page, markdown) if path.exists()]
+    for file, output in itertools.product(files, outputs):
+        if file.samefile(output):
+            raise ValueError(
+                f"out must not replace a file that the report reads, got {page}, which "
+                f"would replace {file}"
+            )
 
 
 def make_sections(
@@ -146,7 +171,12 @@ def make_sections(
 
 def _whole(run: Run) -> Run:
     """Adds the options that a config did not have yet when its run was written."""
-    return run._replace(config={**dataclasses.asdict(Config()), **run.config})
+    return run._replace(
+        config=with_printable_text({**dataclasses.asdict(Config()), **run.config}),
+        versions=with_printable_text(run.versions),
+        commit=run.commit and printable(run.commit),
+        devices=printable(run.devices),
+    )
 
 
 def _lead(runs: Iterable[Run]) -> list[str]:
@@ -181,7 +211,7 @@ def main() -> None:
         write_report(args.out, args.sources, args.title, figures)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    print(args.out)
+    print(printable(str(args.out)))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """What `slow_link` measured or modelled: how much a round waits for the network."""
 
-import json
 import pathlib
 import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.measured.timeline_figure import draw_groups
+from experiments.pages.reading import parse_json
 from experiments.pages.sections import Picture, Section, Table
 
 SLOW_LINK = "slow_link.json"
@@ -105,7 +105,7 @@ def section(files: Iterable[pathlib.Path]) -> Section | None:
     """Shows what was found, with all strategies in one figure."""
     answers, texts, tables, pictures = [], [], [], []
     for file in files:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = parse_json(file.read_text(encoding="utf-8"))
         is_modelled = found["how"] == "modelled"
         answers.append(headline(found))
         rows = [row(*x) for x in exposed_times(found).items()]

@@ -5,6 +5,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
+from experiments.pages.reading import parse_json
 from olsgd_jax import STRATEGIES
 
 NETWORK = "network.jsonl"
@@ -13,9 +14,27 @@ NETWORK = "network.jsonl"
 Record = Mapping  # all of a case, what was measured, and where
 
 
+MAX_STEPS, MAX_DEPTH = 100_000, 1_000
+"""Larger records take too long to model; experiments here have 200 steps, depth 8."""
+
+
 def read(file: pathlib.Path) -> list[dict]:
     """Reads what `write` wrote."""
-    return [json.loads(x) for x in file.read_text(encoding="utf-8").splitlines()]
+    lines = file.read_text(encoding="utf-8").splitlines()
+    records = [parse_json(line) for line in lines]
+    for record in records:
+        _check_size(record)
+    return records
+
+
+def _check_size(record: Record) -> None:
+    num_steps = record["sync_period"] * record.get("num_rounds", 1)
+    for name, size, most in (
+        ("sync_period times num_rounds", num_steps, MAX_STEPS),
+        ("depth", record["depth"], MAX_DEPTH),
+    ):
+        if not 1 <= size <= most:
+            raise ValueError(f"{name} must be 1 to {most:,}, got {size}")
 
 
 def write(file: pathlib.Path, records: Iterable[Record]) -> None:

@@ -1,6 +1,5 @@
 """What `timeline` measured, in lanes like those of the paper's pipeline."""
 
-import json
 import pathlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.pages.drawing import colour, drawn, legend
+from experiments.pages.reading import parse_json
 from experiments.pages.sections import Picture, Section, Table
 from experiments.paper.published import NAMES
 
@@ -31,7 +31,7 @@ def section(files: Iterable[pathlib.Path]) -> Section | None:
     """Shows what was measured, each strategy in a figure of the same scale."""
     tables, pictures = [], []
     for file in files:
-        measured = json.loads(file.read_text(encoding="utf-8"))
+        measured = parse_json(file.read_text(encoding="utf-8"))
         title = (
             f"{measured['link']} link, τ = {measured['sync_period']}, "
             f"{measured['num_parameters']:,} parameters, {measured['machine']}"
@@ -84,19 +84,23 @@ def draw_groups(groups: Mapping[str, Sequence[Span]]) -> Figure:
 
 
 def _lanes(spans: Sequence[Span]) -> list[str]:
-    num_workers = 1 + max(span["worker"] for span in spans)
     kinds = ("computes", "sends")
-    return [f"worker {i} {kind}" for i in range(num_workers) for kind in kinds]
+    return [f"worker {i} {kind}" for i in _workers(spans) for kind in kinds]
+
+
+def _workers(spans: Sequence[Span]) -> list[int]:
+    return sorted({span["worker"] for span in spans})
 
 
 def _draw_bars(axes: Axes, spans: Sequence[Span], first: int) -> None:
     """Draws lanes from row `first` on."""
+    rows = {worker: first + 2 * i for i, worker in enumerate(_workers(spans))}
     for look, (part, lane) in enumerate(LANES.items()):
         own = [span for span in spans if span["part"] == part]
         if not own:  # or its name would stand in the legend, in no colour of its own
             continue
         axes.barh(
-            [first + 2 * span["worker"] + lane for span in own],
+            [rows[span["worker"]] + lane for span in own],
             [span["end"] - span["start"] for span in own],
             left=[span["start"] for span in own],
             height=0.62,

@@ -1,6 +1,7 @@
-"""Files that come from anywhere, and are not what their names say."""
+"""Files that come from anywhere and may not be what their names say."""
 
 import contextlib
+import json
 import pathlib
 from collections.abc import Iterator, Sequence
 
@@ -10,9 +11,55 @@ def reading(files: Sequence[pathlib.Path]) -> Iterator[None]:
     """Names the files where what they hold cannot be shown."""
     try:
         yield
-    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as x:
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         names = ", ".join(map(str, files))
         raise ValueError(
             f"{names} must hold what the experiment of that name measures, but cannot "
-            f"be shown: {type(x).__name__}: {x}"
-        ) from x
+            f"be shown: {type(error).__name__}: {error}"
+        ) from error
+
+
+def check_regular(file: pathlib.Path) -> None:
+    """Refuses what can be opened but may never end, as a named pipe or a device."""
+    if file.exists() and not file.is_file():
+        raise ValueError(f"{file} must be a regular file")
+
+
+def parse_json(text: str) -> dict:
+    """Reads an object of JSON, all of whose text a page can show."""
+    return with_printable_text(json.loads(text))
+
+
+def printable(text: str) -> str:
+    """Replaces characters that a page cannot show.
+
+    These are control characters, and the surrogates that stand for the bytes of a file
+    name that is not UTF-8.
+
+    >>> printable("run\\udcff\\n")
+    'run\ufffd\ufffd'
+    """
+    return "".join(x if x.isprintable() else "\N{REPLACEMENT CHARACTER}" for x in text)
+
+
+def with_printable_text(values: dict) -> dict:
+    """Makes all names and texts of a JSON object printable."""
+    return {printable(name): _printable_value(x) for name, x in values.items()}
+
+
+def _printable_value(value: object) -> object:
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return with_printable_text(value)
+        case list():
+            return [_printable_value(x) for x in value]
+    return value

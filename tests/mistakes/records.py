@@ -1,6 +1,7 @@
 """Of files of records, and of reports about them."""
 
 import json
+import os
 
 from experiments import report
 from experiments.measured import network_records, timeline_figure
@@ -61,6 +62,20 @@ def report_of(name, text):
     return mistake
 
 
+def report_onto(name, out):
+    def mistake(tmp):
+        written(tmp).rename(tmp / name)
+        run(report.main, tmp / name, "--out", tmp / out)
+
+    return mistake
+
+
+def report_of_a_pipe(tmp):
+    written(tmp)
+    os.mkfifo(tmp / "pipe.jsonl")
+    run(report.main, tmp, "--out", tmp / "report.html")
+
+
 def same_name_twice(tmp):
     for name in "ab":
         (tmp / name).mkdir()
@@ -79,6 +94,8 @@ TEST = {"consensus": {"loss": 1.0}}
 MISTAKES = {
     "a file that is cut off": read_bytes(b'{"config"'),
     "a file that is not JSON": read_bytes(b"hello\n"),
+    "a file of JSON that is nested too deeply": read_bytes(b"[" * 100_000 + b"\n"),
+    "a file with a number of 5,000 digits": read_bytes(b"1" * 5_000 + b"\n"),
     "a file that is not text": read_bytes(b"\xff\n"),
     "JSON that is nested too deeply": read_bytes(b"[" * 10**5 + b"]" * 10**5 + b"\n"),
     "JSON of something else": read_bytes(b'{"loss": 1}\n'),
@@ -110,6 +127,16 @@ MISTAKES = {
         report.main, tmp / "x.jsonl", "--out", tmp / "report.html"
     ),
     "`report` of two files of one name": same_name_twice,
+    "`report run.jsonl --out run.jsonl`": report_onto("run.jsonl", "run.jsonl"),
+    "`report run.html --out run.html`": report_onto("run.html", "run.html"),
+    "`report run.md --out run.html`": report_onto("run.md", "run.html"),
+    "`report` of a directory with a named pipe": report_of_a_pipe,
+    "`report` with a timeline that is nested too deeply": report_of(
+        timeline_figure.TIMELINE, "[" * 100_000
+    ),
+    "`report` with network records too large to model": report_of(
+        network_records.NETWORK, '{"sync_period": 1, "depth": 1000000000}\n'
+    ),
     "`report` with a timeline that is not JSON": report_of(
         timeline_figure.TIMELINE, "hello"
     ),

@@ -44,7 +44,7 @@ def parse_row(line: str, fields: tuple[str, ...], where: str) -> dict:
     try:
         row = json.loads(line)
     # The second where brackets are nested by the thousand.
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} must be JSON, got {line[:40]!r}") from error
     if not isinstance(row, dict) or set(row) != set(fields):
         got = ", ".join(row) if isinstance(row, dict) else repr(row)
