@@ -21,7 +21,7 @@ BLOCK = """
 import sys
 
 BLOCKED = {"flax", "orbax", "scipy", "rich", "tensorflow_datasets", "tensorflow"}
-BLOCKED |= {"sklearn", "matplotlib", "PIL", "tensorboardX", "chex", "tyro"}
+BLOCKED |= {"sklearn", "matplotlib", "PIL", "tensorboardX", "chex", "tyro", "jinja2"}
 
 
 class Blocker:

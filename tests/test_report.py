@@ -84,17 +84,17 @@ def test_many_runs_have_a_folded_table_and_no_figures_of_all(page_of):
 def test_everything_that_a_report_shows_is_escaped(page_of, tmp_path):
     configs = [Config(strategy="<i>&</i>", strategy_args={"<u>": 1.0})]
     runs = {'<b>"&$x$|](': records_with(spread=[0.0])}
-    text = page_of(runs, title="<s>$title", configs=configs)
+    text = page_of(runs, title="<s>{{ title }}", configs=configs)
     markdown = (tmp_path / "page.md").read_text()
     for raw in ("<b>", "<i>", "<u>", "<s>"):
         assert raw not in text
         assert raw not in markdown
-    assert "&lt;b&gt;&quot;&amp;$x$|](</th>" in text  # the table's row
-    assert "Zero throughout: &lt;b&gt;&quot;&amp;$x$|](." in text
+    assert "&lt;b&gt;&#34;&amp;$x$|](</th>" in text  # the table's row
+    assert "Zero throughout: &lt;b&gt;&#34;&amp;$x$|](." in text
     assert text.count('>&lt;b&gt;"&amp;$x$|](</text>') == 3  # two legends and a bar
-    assert "<title>&lt;s&gt;$title</title>" in text
+    assert "<title>&lt;s&gt;{{ title }}</title>" in text
     assert "<td>&lt;i&gt;&amp;&lt;/i&gt;</td>" in text
-    assert "<td>{&#x27;&lt;u&gt;&#x27;: 1.0}</td>" in text
+    assert "<td>{&#39;&lt;u&gt;&#39;: 1.0}</td>" in text
     assert '| &lt;b&gt;"&amp;$x$\\|]\\( | ' in markdown
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.typing import RcKeyType
@@ -82,12 +83,12 @@ def legend(figure: Figure, axes: Axes) -> None:
     )
 
 
-def to_svg(figure: Figure, description: str) -> str:
-    """Renders a figure as an element for a page.
+def to_svg(figure: Figure, description: str) -> Markup:
+    """Renders a figure as an element of a page.
 
     Args:
-      figure: made by `drawn`.
-      description: for those who do not see it, already escaped.
+      figure: figure made by `drawn`.
+      description: text for readers who cannot see it.
     """
     file = io.StringIO()
     _save(figure, file, "svg", transparent=True)
@@ -98,7 +99,8 @@ def to_svg(figure: Figure, description: str) -> str:
     svg = svg.replace(TEXT, "currentColor")
     for i, value in enumerate(COLOURS):
         svg = svg.replace(value, f"var(--run-{i})")
-    return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
+    head = Markup('<svg role="img" aria-label="{}"').format(description)
+    return Markup(svg.replace("<svg", head, 1))
 
 
 def save(figure: Figure, path: pathlib.Path) -> None:
