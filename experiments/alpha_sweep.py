@@ -23,8 +23,8 @@ from olsgd_jax.training import Config, Run
 PULLBACKS, SYNC_PERIODS = (0.2, 0.4, 0.6, 0.8, 1.0), (2, 8, 24)
 MOMENTUM = 0.7  # of the anchor
 MEANING = (
-    "Test accuracy in percent of Overlap Local-SGD over the pullback α and the sync "
-    "period τ: mean [least, most] over the seeds that all pullbacks have in common."
+    "Test accuracy of Overlap Local-SGD in percent, by pullback α and sync period τ: "
+    "mean [lowest, highest] over the seeds that all pullbacks share."
 )
 
 

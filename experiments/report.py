@@ -2,11 +2,11 @@
 
 Run:     python -m experiments.report results --out results/report.html
 Cost:    half a minute for 72 runs (2 CPU cores)
-Answer:  one page that needs nothing but a browser; beside it the same tables as
-         Markdown, and every figure as .svg and .png. What the runs have of the paper's
-         experiment comes first: its findings, accuracies, trade-off, pullbacks, curves,
-         partitions, the timeline of a round, and what strategies lose to a network and
-         to stragglers, as measured and as modelled.
+Answer:  one page that needs nothing but a browser, next to it the same tables as
+         Markdown and every figure as .svg and .png. The paper's experiment comes first,
+         as far as the runs cover it: findings, accuracies, trade-off, pullbacks, curves
+         and partitions. Then come the timeline of a round and the time that strategies
+         lose to a network and to stragglers, both measured and modelled.
 """
 
 import argparse
@@ -57,11 +57,11 @@ def write_report(
     """Writes one self-contained page about runs, and its tables as Markdown.
 
     Args:
-      path: of the page; the Markdown lies beside it.
-      sources: files of records, timelines, networks, stragglers and slow links, and
-        directories that are searched for them.
-      title: of the page.
-      figures: a directory for files of all figures; None: no files.
+      path: HTML file to write; the Markdown file is written next to it.
+      sources: files of records, timelines, networks, stragglers and slow links, or
+        directories to search for them.
+      title: title of the page.
+      figures: directory for a file of each figure; None writes no such files.
     """
     files = find_files(sources)
     markdown = path.with_suffix(".md")
@@ -95,7 +95,7 @@ def write_report(
 
 
 def find_files(sources: Sequence[pathlib.Path]) -> dict[str, pathlib.Path]:
-    """Finds files that a report can show, and names each by where it was found."""
+    """Finds files that a report can show, each named after its path in its source."""
     found = []
     for source in sources:
         if source.is_dir():
@@ -135,7 +135,7 @@ def make_sections(
     slowed: Sequence[pathlib.Path] = (),
     links: Sequence[pathlib.Path] = (),
 ) -> list[Section]:
-    """Makes all sections that there are runs, or files of other kinds, for."""
+    """Makes every section that the runs and other files have data for."""
     with reading([*networks, *slowed]):
         measured, straggling = (
             [record for file in files for record in read(file)]
@@ -170,7 +170,7 @@ def make_sections(
 
 
 def _whole(run: Run) -> Run:
-    """Adds the options that a config did not have yet when its run was written."""
+    """Adds options newer than the run, and makes its text printable."""
     return run._replace(
         config=with_printable_text({**dataclasses.asdict(Config()), **run.config}),
         versions=with_printable_text(run.versions),
@@ -180,7 +180,7 @@ def _whole(run: Run) -> Run:
 
 
 def _lead(runs: Iterable[Run]) -> list[str]:
-    """Says what the runs ran on, each different answer once."""
+    """Lists devices, packages and commits of the runs, each only once."""
     facts = {}
     for run in runs:
         packages = ", ".join(f"{name} {x}" for name, x in run.versions.items())
@@ -198,12 +198,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "sources", type=pathlib.Path, nargs="+", help="files of records, or directories"
+        "sources",
+        type=pathlib.Path,
+        nargs="+",
+        help="files of records, or directories that hold them",
     )
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="page to write")
-    parser.add_argument("--title", default="Training runs", help="of the page")
     parser.add_argument(
-        "--figures", type=pathlib.Path, help="directory; by default beside the page"
+        "--out", type=pathlib.Path, required=True, help="HTML file to write"
+    )
+    parser.add_argument(
+        "--title", default="Training runs", help="title of the page; %(default)r"
+    )
+    parser.add_argument(
+        "--figures", type=pathlib.Path, help="directory; default: next to the page"
     )
     args = parser.parse_args()
     figures = args.figures or args.out.with_name("figures")

@@ -23,8 +23,9 @@ from olsgd_jax.training import Config, Run
 DATA = ("iid", "non_iid")
 DELAYED = ("cocod_sgd", "overlap_local_sgd")
 MEANING = (
-    "Test accuracy in percent after the last round: mean [least, most] over seeds, in "
-    "parentheses the paper's, for ResNet-18, 16 workers and 300 epochs."
+    "Test accuracy in percent after the last round: mean [lowest, highest] over seeds. "
+    "The number in parentheses is the paper's, for ResNet-18, 16 workers and 300 "
+    "epochs."
 )
 
 

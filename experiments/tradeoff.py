@@ -29,9 +29,10 @@ from olsgd_jax.training import Config, Run
 SYNC_PERIODS, RANKS = (1, 2, 4, 8, 24), (1, 2, 4, 8)
 STRATEGIES = ("overlap_local_sgd", "local_sgd", "powersgd", "sync_sgd")
 MEANING = (
-    "Test error over modelled time, which is counted in that of the local steps alone: "
-    "one mean of a model costs {:g} of a local step, and a delayed one what the local "
-    "steps of its round do not cover. Accuracy in percent: mean [least, most] of seeds."
+    "Test error against modelled time, where 1 is the time of the local steps alone. "
+    "One mean of a model costs {:g} of a local step; a delayed mean costs only what "
+    "the local steps of its round do not cover. Accuracy in percent: mean [lowest, "
+    "highest] over seeds."
 )
 
 
@@ -113,7 +114,7 @@ def _picture(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Pictu
     for (name, look), own in points.items():
         x, y, labels = zip(*own, strict=True)
         lines[name] = Line(x, y, look, labels, marked=True)
-    figure = draw_lines(lines, "time, in that of the local steps", "test error")
+    figure = draw_lines(lines, "time, relative to the local steps", "test error")
     return Picture(title, figure, said_of_diverged(cases))
 
 

@@ -218,13 +218,13 @@ def times_of(how, **rounds):
         ),
         (
             "measured", (0.9, 0.6),
-            "Overlap Local-SGD did not hide its communication, only 25% of it: 0.90 s "
+            "Overlap Local-SGD did not hide its communication (only 25% of it): 0.90 s "
             "a round, where Local SGD took 1.00 s and synchronous SGD 4.00 s.",
         ),
         (
             "modelled", (1.2, 0.6),
             "Modelled, not measured: Overlap Local-SGD would not hide its "
-            "communication, only 0% of it: 1.20 s a round, where Local SGD would take "
+            "communication (only 0% of it): 1.20 s a round, where Local SGD would take "
             "1.00 s and synchronous SGD 4.00 s.",
         ),
     ],
@@ -239,7 +239,7 @@ def test_the_last_line_says_what_was_seen_either_way(how, overlap, expected):
 @pytest.mark.parametrize(("seconds", "is_noise"), [(0.6, False), (0.5, True)])
 def test_a_time_below_zero_is_called_noise(seconds, is_noise):
     found = times_of("measured", overlap_local_sgd=(seconds, 0.6))
-    assert ("below zero is noise" in exposed_time.remark(found)) == is_noise
+    assert ("negative exposed time is noise" in exposed_time.remark(found)) == is_noise
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

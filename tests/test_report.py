@@ -102,11 +102,11 @@ def test_options_that_differ_have_a_row_for_every_run_and_others_stand_once(page
     runs = {"a": RECORDS, "b": RECORDS}
     configs = [Config(seed=0, batch_size=8), Config(seed=1, batch_size=8)]
     text = page_of(runs, configs=configs)
-    shared = dict(table_after(text, "The same in all runs"))
+    shared = dict(table_after(text, "Same in all runs"))
     assert shared["batch_size"] == "8"
     assert "seed" not in shared
-    assert table_after(text, "Different") == [["a", "0"], ["b", "1"]]
-    assert "Different" not in page_of({"a": RECORDS})
+    assert table_after(text, "Different between runs") == [["a", "0"], ["b", "1"]]
+    assert "Different between runs" not in page_of({"a": RECORDS})
 
 
 def test_the_same_records_give_the_same_page(page_of):
@@ -152,11 +152,11 @@ def test_a_change_of_workers_is_shown(page_of):
     before = Layout(16, None, "16 x cpu", 1)
     change = Resumed(1, before, before._replace(num_workers=8))
     text = page_of({"elastic": [RECORDS[0], change, RECORDS[1]], "other": RECORDS})
-    assert table_after(text, "Runs that changed on their way") == [
+    assert table_after(text, "Runs that changed layout") == [
         ["elastic", "1", "8 workers instead of 16"]
     ]
     assert table_after(text, 'id="all-runs"')[0][1] == "87.50%"
-    assert "on their way" not in page_of({"other": RECORDS})
+    assert "changed layout" not in page_of({"other": RECORDS})
 
 
 def test_a_run_without_records_has_a_row_and_no_line(page_of):

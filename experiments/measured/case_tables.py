@@ -19,13 +19,14 @@ TIMES = (
 )  # fmt: skip
 BYTES = ("Strategy", "τ", "Payload", "Expected", "Sent", "Difference")
 MEANING = (
-    "Medians over rounds; exposed with its quartiles, and as a part of the steps. "
-    "Steps: a round without communication. Limit: the larger of steps and mean. Epoch: "
-    f"modelled time of {NUM_EXAMPLES:,} examples, from that of a round. CPU: what the "
-    "transport takes of a core in a round. Payload: bytes a worker hands to the means "
-    "of a round. Expected: bytes a host sends for it along a ring of m hosts: "
-    "2 (m − 1) / m times the payload, and the headers of each segment. Sent: bytes on "
-    "its interface, where the kernel counts one header for up to 64 kB."
+    "Medians over rounds. Exposed: with its quartiles, and in percent of the steps. "
+    "Steps: a round without communication. Of limit: the round divided by the larger "
+    f"of steps and mean. Epoch: modelled time of {NUM_EXAMPLES:,} examples, from the "
+    "time of a round. CPU: time of one core that the transport takes per round. "
+    "Payload: bytes that a worker hands to the means of a round. Expected: bytes that "
+    "a host sends for that payload along a ring of m hosts, 2 (m − 1) / m times the "
+    "payload plus the headers of each segment. Sent: bytes on its interface, where "
+    "the kernel counts a single header for up to 64 kB."
 )
 
 

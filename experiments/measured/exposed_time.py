@@ -19,21 +19,21 @@ NAMES = {
 }
 HEADS = ("Seconds per round", "Without the mean", "Exposed")
 _MEASURED = (
-    "Two processes on this machine, each held on one core, with a real link between "
-    "them: a private loopback with this rate, which both directions share. Exposed "
-    "communication is the time of a round less that of the same round with the mean "
-    "left out; the two took turns, in one run with all strategies. Medians over "
-    "rounds; a round takes as long as on the slower worker."
+    "Measured in two processes on this machine, each pinned to one core, connected by "
+    "a real link: a private loopback with this rate, shared by both directions. "
+    "Exposed communication is the time of a round minus the time of the same round "
+    "without its mean. The two took turns in one run of all strategies. Medians over "
+    "rounds; a round lasts as long as on the slower worker."
 )
 _MODELLED = (
-    "Modelled, not measured: this machine could not have a slow link. The local steps "
-    "were measured, in one process on one core (the column without the mean); what the "
-    "link would add to them is modelled, as is the timeline."
+    "Modelled, not measured: this machine could not provide a slow link. The local "
+    "steps were measured in one process on one core (the column without the mean). "
+    "What the link would add, and the timeline, are modelled."
 )
 _LANES = (
-    "Time runs to the right, on one axis for all strategies. Each worker has a lane of "
-    "what it computes and a lane of the mean, from its call to its result. From the "
-    "top: {} rounds."
+    "Time runs to the right, on one axis for all strategies. Each worker has a lane "
+    "for its computation and a lane for the mean, from its call to its result. From "
+    "the top: {} rounds."
 )
 
 
@@ -83,7 +83,7 @@ def headline(found: dict) -> str:
     else:
         start, hides, fails, takes = "", "hid", "did not hide", "took"
     if hidden < 0.5:
-        what = f"{fails} its communication, only {hidden:.0%} of it"
+        what = f"{fails} its communication (only {hidden:.0%} of it)"
     else:
         what = f"{hides} {hidden:.0%} of its communication"
     return (
@@ -96,9 +96,7 @@ def remark(found: dict) -> str:
     """Says what to think of a round that took less time with the mean than without."""
     if min(x.exposed for x in exposed_times(found).values()) > -0.005:
         return ""
-    return (
-        "An exposed time below zero is noise, as of other programs that use the cores."
-    )
+    return "A negative exposed time is noise, for example from other programs."
 
 
 def section(files: Iterable[pathlib.Path]) -> Section | None:
@@ -112,7 +110,7 @@ def section(files: Iterable[pathlib.Path]) -> Section | None:
         texts.append(_MODELLED if is_modelled else _MEASURED)
         mean = statistics.median(found["mean"])
         note = (
-            f"One mean alone, {found['how']}: {mean:.2f} s. Batches of "
+            f"One mean alone, {found['how']}: {mean:.2f} s. Batch size "
             f"{found['batch_size']}; {found['machine']}."
         )
         if text := remark(found):

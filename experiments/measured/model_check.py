@@ -18,13 +18,14 @@ from olsgd_jax.timing import Constant, Ring, Setting, round_time
 CLOSE = 0.1  # a model is right within so much of what was measured
 HEADS = ("Strategy", "Measured as", "Points", "Within 10%", "Model over measured")
 MEANING = (
-    "The time of a round, from `olsgd_jax.timing` and as it was measured. On a network "
-    "the model knows the rate of the links, less the headers of its frames, the bytes "
-    "that are sent and in how many arrays, each of which takes the time of the "
-    "quickest mean of one number besides, the time of a round without communication, "
-    "and the CPU time that carrying a delayed mean takes of the cores that the steps "
-    "run on; of stragglers it knows what slows them down, and a step and a mean alone. "
-    "Last column: least, median and largest."
+    "The time of a round as `olsgd_jax.timing` models it, divided by the measured one. "
+    "For a network the model gets the rate of the links less the headers of the "
+    "frames, the bytes and the number of arrays that are sent, the time of the "
+    "quickest mean of one number (paid once per array), the time of a round without "
+    "communication, and the CPU time that carrying a delayed mean takes from the cores "
+    "that run the local steps. For stragglers it gets the slowdown, and the times of a "
+    "step and of a mean alone. The last column gives the smallest, median and largest "
+    "ratio."
 )
 
 

@@ -15,11 +15,12 @@ from experiments.pages.figures import Line, draw_lines
 from experiments.pages.sections import Picture, Section, Table
 
 MEANING = (
-    "Measured in processes on hosts with shaped links. Utilisation: the time of a "
-    "round without communication in that of the same round with it, of medians. τ: "
-    "local steps in a round; strategies that communicate at every step have rounds of "
-    "one, and PowerSGD's compression counts as computation. Exposed: what "
-    "communication adds to a round, in percent of the round without it."
+    "Measured in processes on hosts with shaped links. Utilisation is the time of a "
+    "round without communication divided by the time of the same round with it, both "
+    "medians. τ is the number of local steps in a round: 1 for strategies that "
+    "communicate at every step. PowerSGD's compression counts as computation. Exposed "
+    "is the time that communication adds to a round, in percent of the round without "
+    "it."
 )
 
 
@@ -84,7 +85,7 @@ def _pictures(records: Sequence[Record]) -> list[Picture]:
             log=True,
             log_x=True,
         )
-        note = "Where nothing is exposed, there is no point."
+        note = "A round without exposed communication has no point."
         pictures.append(Picture(f"{host}, {rate_of(rate)}", figure, note))
     return pictures
 

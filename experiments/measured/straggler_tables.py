@@ -1,4 +1,4 @@
-"""What strategies lose to workers that are slowed down."""
+"""How much time strategies lose to workers that are slowed down."""
 
 from collections.abc import Iterable
 
@@ -21,13 +21,14 @@ HEADS = (
     "Difference", "Idle, ms", "modelled",
 )  # fmt: skip
 MEANING = (
-    "Measured in processes on hosts with shaped links, whose local steps sleep for "
-    "times that were drawn beforehand. Round: time of all rounds until the last worker "
-    "was done, over their number. Idle: what of it a worker does not work, mean over "
-    "workers. Step and mean: alone, without a slowdown; from these two the others are "
-    "modelled. Medians over repetitions. A blocking strategy waits for the slowest "
-    "worker of every round; in a delayed one a worker may run ahead of the others by "
-    "up to a round, and what is left is the slowest on average."
+    "Measured in processes on hosts with shaped links. Each local step sleeps for a "
+    "time that was drawn beforehand. Round: time until the last worker finished all "
+    "rounds, divided by their number. Idle: the part of it in which a worker does not "
+    "work, mean over workers. Step and mean: measured alone, without a slowdown; the "
+    "modelled columns follow from these two. Medians over repetitions. A blocking "
+    "strategy waits for the slowest worker in every round. With a delayed one a worker "
+    "can run ahead of the others by up to a round, so only the worker that is slowest "
+    "on average counts."
 )
 
 

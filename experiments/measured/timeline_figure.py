@@ -16,10 +16,11 @@ TIMELINE = "timeline.json"
 """What a file of measured times is called."""
 
 MEANING = (
-    "Measured in two processes with a slow link between them: medians over workers and "
-    "rounds, in milliseconds. A mean is timed from its call to its result, so a worker "
-    "that comes early waits in it. Delayed means and the mixes behind them go parcel "
-    "by parcel, whose times are added up. Both figures have the same scale."
+    "Measured in two processes connected by a slow link: medians over workers and "
+    "rounds, in milliseconds. A mean is timed from its call to its result, so the time "
+    "of a worker that arrives early includes waiting for the other. Delayed means, and "
+    "the mixes after them, run bucket by bucket; their times are added up. Both "
+    "figures have the same scale."
 )
 LANES = {"local steps": 0, "mean": 1, "mix": 0}
 """Parts of a round, each in the lane of what a worker computes (0) or sends (1)."""

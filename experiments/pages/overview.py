@@ -1,4 +1,4 @@
-"""Sections about all runs of a report, whatever they are of."""
+"""Sections that show all runs of a report, whatever they trained."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,13 +19,13 @@ COLUMNS = {
 }
 """Fields of a record that the tables show, each with its format."""
 
-MAX_LINES = 12  # that a figure of all runs may have
+MAX_LINES = 12  # in a figure of all runs
 
 _MEANING = (
     "The last record of each run. Spread: mean squared distance of the workers to "
-    "their consensus, right after a mix, so zero where a mix makes all workers equal. "
-    "Bytes per step: what one worker hands to the network, per local step. Seconds: "
-    "spent in rounds, without compilation and evaluation."
+    "their consensus right after a mix; zero where a mix makes all workers equal. "
+    "Bytes per step: bytes that one worker hands to the network, per local step. "
+    "Seconds: time spent in rounds, without compilation and evaluation."
 )
 
 
@@ -54,20 +54,20 @@ def results(runs: Mapping[str, Run]) -> Section:
 
 
 def _outcome(run: Run) -> str:
-    how = run.outcome or "stopped, or running"
+    how = run.outcome or "stopped or still running"
     times = len(run.rollbacks)
     return f"{how}, after {times} rollback{'s' * (times > 1)}" if times else how
 
 
 def _changes(runs: Mapping[str, Run]) -> list[Table]:
-    """Says where runs went on with other workers, or elsewhere."""
+    """Shows where runs were resumed with other workers or on other devices."""
     rows = [
         [name, str(x.round), describe_change(x.before, x.after)]
         for name, run in runs.items()
         for x in run.resumes
     ]
-    heads = ["Run", "After round", "Went on with"]
-    return [Table(heads, rows, "Runs that changed on their way")] if rows else []
+    heads, title = ["Run", "After round", "Resumed with"], "Runs that changed layout"
+    return [Table(heads, rows, title)] if rows else []
 
 
 def options(runs: Mapping[str, Run]) -> Section:
@@ -78,10 +78,10 @@ def options(runs: Mapping[str, Run]) -> Section:
     }
     shared = [[name, x[0]] for name, x in values.items() if len(set(x)) == 1]
     own = [name for name, x in values.items() if len(set(x)) > 1]
-    tables = [Table(["Option", "Value"], shared, "The same in all runs")]
+    tables = [Table(["Option", "Value"], shared, "Same in all runs")]
     if own:
         rows = [[run, *(values[name][i] for name in own)] for i, run in enumerate(runs)]
-        tables.append(Table(["Run", *own], rows, "Different"))
+        tables.append(Table(["Run", *own], rows, "Different between runs"))
     return Section("Options of every run", "", tables, folded=True)
 
 

@@ -1,6 +1,6 @@
 """What a report is made of: sections of plain text, tables and figures.
 
-Nothing here is escaped; `page` and `markdown` write sections down, each in its form.
+Nothing here is escaped: `page` and `markdown` do that when they write sections.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 
 class Table(NamedTuple):
-    """Cells as text; the first of every row names it."""
+    """Cells as text; the first cell of a row is its name."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -19,7 +19,7 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A figure as `figures` draws it, and what is said of it."""
+    """A figure with its title and caption."""
 
     title: str
     figure: Figure
@@ -27,18 +27,18 @@ class Picture(NamedTuple):
 
 
 class Section(NamedTuple):
-    """What answers one question."""
+    """The answer to one question."""
 
     title: str
     text: str
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
-    folded: bool = False  # shown when asked for
-    answer: str = ""  # what it all comes to, in a sentence
+    folded: bool = False  # hidden until the reader opens it
+    answer: str = ""  # the conclusion, in one sentence
 
 
 def slug(text: str) -> str:
-    """Makes a name for files and links: small letters, digits and dashes.
+    """Makes a name for files and links: lower-case letters, digits and dashes.
 
     >>> slug("Trade-off: IID data, 16 workers")
     'trade-off-iid-data-16-workers'
@@ -48,7 +48,7 @@ def slug(text: str) -> str:
 
 
 def named_pictures(sections: Iterable[Section]) -> Iterator[tuple[str, Picture]]:
-    """Goes through all pictures, each with a name of its own for its files."""
+    """Yields all pictures, each with a unique name for its files."""
     names: dict[str, int] = {}
     for section in sections:
         for picture in section.pictures:

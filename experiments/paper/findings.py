@@ -1,8 +1,8 @@
 """Which of the paper's findings hold in these runs.
 
-A finding says that one case is more accurate than another. Two cases tie where they
-differ by less than runs of the same case do, which have different seeds. A run that
-diverged is below every other.
+A finding says that one case is more accurate than another. Two cases tie if they differ
+by no more than runs of one case that differ only in their seed. A run that diverged
+ranks below every other.
 """
 
 import math
@@ -17,10 +17,10 @@ from experiments.paper.published import ACCURACY, NAMES, SYNC_PERIODS, SYNC_SGD
 from olsgd_jax.training import Run
 
 MEANING = (
-    "Every row is a pair of test accuracies in percent, means over seeds, of which the "
-    "paper finds the first to be the higher. Here that holds, ties or does not hold; a "
-    "tie is a difference of at most {:.2f}, the widest range of runs that differ in "
-    "their seed."
+    "Each row compares two test accuracies in percent, means over seeds. The paper "
+    "finds the first one to be higher. Here that holds, does not hold, or is a tie: a "
+    "difference of at most {:.2f}, the widest range of runs that differ only in their "
+    "seed."
 )
 
 
@@ -55,7 +55,7 @@ FINDINGS = [
     ),
     *(
         Finding(
-            f"{NAMES[strategy]} falls with τ",
+            f"{NAMES[strategy]} loses accuracy with τ",
             [(Cell("iid", strategy, 2), Cell("iid", strategy, 24))],
         )
         for strategy in ("cocod_sgd", "easgd", OVERLAP)
@@ -69,7 +69,7 @@ FINDINGS = [
         _over("non_iid", OVERLAP, "easgd", SYNC_PERIODS),
     ),
     Finding(
-        "Synchronous SGD falls from IID to non-IID data",
+        "Synchronous SGD is less accurate on non-IID data",
         [(Cell("iid", SYNC, 1), Cell("non_iid", SYNC, 1))],
     ),
     Finding(

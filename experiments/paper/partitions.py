@@ -9,8 +9,8 @@ from experiments.pages.drawing import colour, drawn
 from experiments.pages.sections import Picture, Section
 from olsgd_jax.training import Run
 
-MAX_WORKERS, MAX_CLASSES = 32, 20  # that a figure shows
-MEANING = "Examples by worker and class; of every partition, that of its first seed."
+MAX_WORKERS, MAX_CLASSES = 32, 20  # shown in a figure
+MEANING = "Examples by worker and class, for the first seed of each partition."
 
 
 def section(runs: Iterable[Run]) -> Section | None:

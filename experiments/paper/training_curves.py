@@ -12,8 +12,8 @@ from olsgd_jax.training import Record, Run
 
 SYNC_PERIOD = 2  # of the paper's figures
 MEANING = (
-    f"At τ = {SYNC_PERIOD}, mean over seeds. Train loss: mean over workers and local "
-    "steps since the record before."
+    f"Means over seeds at τ = {SYNC_PERIOD}. The train loss is averaged over workers "
+    "and over the local steps since the previous record."
 )
 
 

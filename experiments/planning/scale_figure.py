@@ -18,17 +18,17 @@ from experiments.paper.published import NAMES
 from olsgd_jax.types import Option
 
 MEANING = (
-    "Modelled, not measured. Utilisation is the share of the time in which workers "
-    "compute, in rounds of {sync_period} local steps; τ is the smallest sync period "
-    "whose local steps cover the mean of Overlap Local-SGD. Accelerators do "
-    "{flops:.3g} operations per second, of which {utilisation:.0%} are used. A local "
-    "step takes, beside its least time, an exponential one of mean {stragglers:g} "
-    "steps (seed {seed}). Models are float32. {links}."
+    "Modelled, not measured. Utilisation is the share of time in which workers "
+    "compute, in rounds of {sync_period} local steps. τ is the smallest sync period "
+    "whose local steps cover the mean of Overlap Local-SGD. Accelerators have a peak "
+    "of {flops:.3g} operations per second and reach {utilisation:.0%} of it. Each "
+    "local step takes its shortest time plus an exponential delay with a mean of "
+    "{stragglers:g} steps (seed {seed}). Models are float32. {links}."
 )
 LINK = "{link}: {bandwidth:.3g} bytes per second, latency {latency:g} s"
 NOTE = (
-    "{num_parameters:,.0f} parameters; a local step has {batch_size} examples of "
-    "{flops_per_example:.3g} operations; accelerators of a worker: {accelerators}."
+    "{num_parameters:,.0f} parameters; {batch_size} examples per local step, "
+    "{flops_per_example:.3g} operations each; accelerators per worker: {accelerators}."
 )
 
 Row = dict  # a model, a link and a number of workers, and what is modelled of them
