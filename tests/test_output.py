@@ -34,7 +34,7 @@ def test_a_run_is_not_overwritten_unless_asked(out):
     before = (out / "run.jsonl").read_bytes()
     done = command(out, "--num-rounds", "1")
     assert done.returncode == 2
-    assert "--resume goes on with it, --overwrite deletes it" in done.stderr
+    assert "--resume continues it, --overwrite deletes it" in done.stderr
     assert "Traceback" not in done.stderr
     assert (out / "run.jsonl").read_bytes() == before
 
@@ -42,10 +42,10 @@ def test_a_run_is_not_overwritten_unless_asked(out):
 def test_a_run_goes_on_with_what_it_had(out, tmp_path):
     done = command(out, "--num-rounds", "4", "--resume", "--tensorboard")
     assert done.returncode == 0, done.stderr
-    assert "Goes on after round 2" in done.stdout
+    assert "Resuming after round 2" in done.stdout
     whole = command(tmp_path, "--num-rounds", "4", "--resume")  # there is none yet
     assert whole.returncode == 0, whole.stderr
-    assert "No checkpoint to go on from: the run starts anew" in whole.stdout
+    assert "No checkpoint to resume from: starting a new run" in whole.stdout
     assert records(out) == records(tmp_path)
     assert len(list((out / "events").iterdir())) == 1  # written anew
     other = command(out, "--num-rounds", "4", "--resume", "--seed", "1")

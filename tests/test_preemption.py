@@ -161,7 +161,7 @@ def test_a_command_that_gets_a_signal_goes_on_to_the_same_end(before, number, tm
     assert said, written
     options = ["--num-rounds", str(int(said[1]) + 3)]
     resumed = run([*command, str(stopped), "--resume"], *options)
-    assert f"Goes on after round {said[1]}" in resumed
+    assert f"Resuming after round {said[1]}" in resumed
     run([*command, str(whole)], *options)
     assert rows(stopped) == rows(whole)
     assert end_of(stopped).state == end_of(whole).state
@@ -171,4 +171,4 @@ def test_what_is_not_saved_is_not_said_to_be_resumable(capsys):
     args = argparse.Namespace(out=pathlib.Path("out"))
     status = describe_stop(PreemptedError(3, is_saved=False), args, Console())
     assert status == 1
-    assert "Stopped after round 3. Nothing is saved" in capsys.readouterr().out
+    assert "Stopped after round 3. Nothing was saved" in capsys.readouterr().out

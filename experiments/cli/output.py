@@ -1,4 +1,4 @@
-"""The directory that a run writes to, and what of it outlives the run."""
+"""The directory that a run writes to, and how a later run continues or replaces it."""
 
 import argparse
 import contextlib
@@ -18,14 +18,14 @@ RECORDS, EVENTS, CHECKPOINTS = "run.jsonl", "events", "checkpoints"
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """Adds options for where a run is written, and how it goes on."""
-    group = parser.add_argument_group("options of what is kept")
+    """Adds options for where a run is written and how it is resumed."""
+    group = parser.add_argument_group("output")
     group.add_argument(
         "--out", type=pathlib.Path, default=pathlib.Path("out/train"), help="directory"
     )
     how = group.add_mutually_exclusive_group()
     how.add_argument(
-        "--resume", action="store_true", help="go on with the run in OUT, if any"
+        "--resume", action="store_true", help="continue the run in OUT, if any"
     )
     how.add_argument(
         "--overwrite", action="store_true", help="delete the run in OUT, if any"
@@ -35,13 +35,13 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
         "--save-minutes",
         type=float,
         default=10.0,
-        help="between checkpoints; %(default)g",
+        help="minutes between checkpoints; %(default)g",
     )
     group.add_argument(
         "--keep",
         type=int,
         default=2,
-        help="newest checkpoints that stay beside the best one; %(default)s",
+        help="number of newest checkpoints to keep besides the best; %(default)s",
     )
 
 
@@ -57,7 +57,7 @@ def check_output(args: argparse.Namespace) -> None:
     if there and not (args.resume or args.overwrite):
         raise ValueError(
             f"--out must not hold a run yet, got {args.out}, which has "
-            f"{there[0].name}; --resume goes on with it, --overwrite deletes it"
+            f"{there[0].name}; --resume continues it, --overwrite deletes it"
         )
     for path in there:
         if path.is_symlink() and not args.overwrite:
@@ -95,23 +95,23 @@ def open_checkpoints(
 
 
 def describe_start(checkpoints: Checkpoints | None) -> str:
-    """Says where a run goes on that is to be resumed."""
+    """Says after which round a run is resumed."""
     numbers = [] if checkpoints is None else checkpoints.numbers()
     if not numbers:
-        return "No checkpoint to go on from: the run starts anew"
-    return f"Goes on after round {numbers[0]}"
+        return "No checkpoint to resume from: starting a new run"
+    return f"Resuming after round {numbers[0]}"
 
 
 def describe_stop(
     stop: PreemptedError, args: argparse.Namespace, console: Console
 ) -> int:
-    """Says how a run goes on that was asked to stop; gives the exit status for it."""
+    """Says how to resume a run that was asked to stop; returns its exit status."""
     if not stop.is_saved:
-        console.print(f"Stopped after round {stop.round}. Nothing is saved")
+        console.print(f"Stopped after round {stop.round}. Nothing was saved")
         return 1
     console.print(
-        f"Stopped after round {stop.round}, which is saved in {args.out}; the same "
-        "command with --resume goes on",
+        f"Stopped after round {stop.round}, which is saved in {args.out}; run the same "
+        "command with --resume to continue",
         soft_wrap=True,
     )
     return RESUMABLE
@@ -124,7 +124,7 @@ def _outputs(args: argparse.Namespace) -> list[pathlib.Path]:
 
 
 def _is_shared(directory: pathlib.Path) -> bool:
-    """Says whether all processes see a file that the first one leaves there."""
+    """Says whether all processes see a file that process 0 creates there."""
     number = np.array(secrets.randbelow(2**31), np.int32)
     number = int(multihost_utils.broadcast_one_to_all(number))
     file = directory / f".shared-{number}"

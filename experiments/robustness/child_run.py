@@ -65,7 +65,7 @@ class ChildRun:
     def phase(self) -> str:
         """Says when it was killed, as far as its files tell."""
         output, names = self.output.read_text(), names_in(self.out)
-        if "Goes on" not in output and "starts anew" not in output:
+        if "Resuming" not in output and "starting a new run" not in output:
             return "while it started"
         if any(name.endswith("-tmp") for name in names - self.before):
             return "while a checkpoint was written"
