@@ -32,8 +32,8 @@ from experiments.measured.straggler_tables import STRAGGLERS
 from experiments.measured.timeline_figure import TIMELINE
 from experiments.pages import overview
 from experiments.pages.drawing import save
+from experiments.pages.html_page import to_page
 from experiments.pages.markdown import to_markdown
-from experiments.pages.page import to_page
 from experiments.pages.reading import (
     check_regular,
     printable,

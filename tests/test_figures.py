@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from experiments.pages import drawing, page
+from experiments.pages import drawing, html_page
 from experiments.pages.figures import Line, draw_lines
 from experiments.pages.labels import Box
 
 
 def test_the_figures_colours_are_the_pages_light_ones():
-    text = page.to_page("", [], [])
+    text = html_page.to_page("", [], [])
     light = dict(re.findall(r"--(run-\d|text): (#\w+);", text.split("@media")[0]))
     assert light.pop("text") == drawing.TEXT
     assert tuple(light.values()) == drawing.COLOURS

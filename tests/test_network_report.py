@@ -9,7 +9,7 @@ from experiments import report
 from experiments.measured import case_tables, network_tables
 from experiments.measured.network_numbers import numbers_of, of_hosts
 from experiments.measured.network_records import read, write
-from experiments.pages.page import to_page
+from experiments.pages.html_page import to_page
 from tests.pages import line_of, relative, run_of, table_after
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from experiments import report
+from experiments.pages.html_page import to_page
 from experiments.pages.markdown import to_markdown
-from experiments.pages.page import to_page
 from experiments.paper.relative_time import MEAN_COST
 from tests.pages import line_of, relative, run_of, svg_of, table_after
 

@@ -12,7 +12,7 @@ from experiments.links.hosts import why_not
 from experiments.measured import timeline_figure
 from experiments.measured.network_work import Work, make_run, start
 from experiments.measured.timed_rounds import make_timed_round
-from experiments.pages.page import to_page
+from experiments.pages.html_page import to_page
 from olsgd_jax import exact, worker_mesh
 from tests.pages import bars_of, relative, run_of, table_after
 
