@@ -30,7 +30,7 @@ LEFT_TO_TEST := $(patsubst %,tests/test_%.py, array_cache checkpoint_cost checkp
   figures findings kill_and_resume optimizers preemption \
   full_disk fuzz guidance hiding launch layers loopback model_check network \
   network_report options output paper_report partition presets provenance records \
-  report scale soak stragglers sweep theory_bound theory_limits timeline train \
+  report rooms scale soak stragglers sweep theory_bound theory_limits timeline train \
   untrusted who_is_where)
 
 .PHONY: help demo test test-newest docs run-tests clean
