@@ -4,8 +4,8 @@ Run:     python -m experiments.killed --times 20
 Cost:    6 minutes (2 CPU cores)
 Answer:  all others end by themselves, within 7 seconds with --peer-timeout 5, and say
          which process is gone. One that is killed while processes still join is
-         noticed when the time for that is over; if it had answered the roll call, the
-         others say that somebody is missing, not who. None hangs, none is left behind.
+         noticed when the time for that is over; if all had met by then, JAX says that
+         somebody is missing, not who. None hangs, none is left behind.
 
 Each time four processes train, without `experiments.launch`, which would end them by
 itself. Chance says which of them is killed, and when: while they start, train or end.

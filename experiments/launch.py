@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import os
 import pathlib
+import secrets
 import shutil
 import signal
 import socket
@@ -26,7 +27,7 @@ import time
 from collections.abc import Sequence
 
 from experiments.processes.prefixed import Prefixed
-from olsgd_jax.training import RESUMABLE, variables
+from olsgd_jax.training import RESUMABLE, SECRET, variables
 
 BOUND = str(pathlib.Path(__file__).parent / "processes" / "bound.py")
 GRACE = 5.0  # seconds that the others have to end
@@ -45,9 +46,9 @@ def start(
     """Starts the processes, each the leader of a group of its own."""
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(f"{command[0]} must be a program, and is not found")
-    processes = []
+    processes, secret = [], secrets.token_hex()
     for number in range(num_processes):
-        known = variables(coordinator, num_processes, number)
+        known = {**variables(coordinator, num_processes, number), SECRET: secret}
         processes.append(
             subprocess.Popen(
                 [sys.executable, "-I", "-S", BOUND, *command],

@@ -12,6 +12,7 @@ from olsgd_jax.training.checkpoints import Checkpoint, Checkpoints, Due
 from olsgd_jax.training.cluster.discover import ENVIRONMENT, variables
 from olsgd_jax.training.cluster.join import Process, join, meet
 from olsgd_jax.training.cluster.preemption import RESUMABLE, PreemptedError, Preemption
+from olsgd_jax.training.cluster.rendezvous import SECRET
 from olsgd_jax.training.command_line import add_process_options, count, join_as_asked
 from olsgd_jax.training.components import Components, build, build_strategy
 from olsgd_jax.training.components.strategy import named_strategy
@@ -59,6 +60,7 @@ __all__ = [
     "MODELS",
     "PARTITIONS",
     "RESUMABLE",
+    "SECRET",
     "Checkpoint",
     "Checkpoints",
     "Components",

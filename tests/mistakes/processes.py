@@ -6,21 +6,21 @@ from olsgd_jax.aot import target
 from olsgd_jax.overlap import assert_overlapped, overlap_report
 from olsgd_jax.training import join
 from olsgd_jax.training.cluster.exit_reason import JAX_ENDED_IT, explanation
-from olsgd_jax.training.cluster.rendezvous import call_roll
+from olsgd_jax.training.cluster.rendezvous import connect_processes
 from olsgd_jax.workers.mesh import share_workers
 
 
 def on_a_taken_port(tmp):
     with socket.create_server(("", 0), family=socket.AF_INET) as server:
         port = server.getsockname()[1]
-        call_roll(f"127.0.0.1:{port}", num_processes=2, process_id=0, timeout=1)
+        connect_processes(f"127.0.0.1:{port}", 2, process_id=0, timeout=1)
 
 
 def with_nobody_there(process_id):
     def mistake(tmp):
         with socket.create_server(("", 0)) as server:
             port = server.getsockname()[1]
-        call_roll(f"127.0.0.1:{port}", 2, process_id, timeout=1)
+        connect_processes(f"127.0.0.1:{port}", 2, process_id, timeout=1)
 
     return mistake
 

@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 from olsgd_jax._checks import check_count
 from olsgd_jax.training.cluster.discover import find_processes
 from olsgd_jax.training.cluster.exit_reason import explain_last_words
-from olsgd_jax.training.cluster.rendezvous import call_roll
+from olsgd_jax.training.cluster.rendezvous import connect_processes
 
 JOIN_TIMEOUT, PEER_TIMEOUT = 300, 30
 """Seconds that `join` gives the others by default."""
@@ -79,7 +79,9 @@ def join(
     coordinator, num_processes, process_id = found
     explain_last_words(join_timeout, peer_timeout)
     sys.excepthook = _leave
-    call_roll(coordinator, num_processes, process_id, join_timeout)
+    others = connect_processes(coordinator, num_processes, process_id, join_timeout)
+    for connection in others:
+        connection.close()
     # It would catch SIGTERM, and a process that is asked to end would go on.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
