@@ -23,6 +23,7 @@ from experiments.measured.network_numbers import numbers_of
 from experiments.measured.network_rounds import Samples, measure
 from experiments.measured.network_work import Work
 from experiments.processes.host_processes import answer, ask_all, join
+from olsgd_jax.training import end_together
 
 CASES = (
     "200mbit:8",
@@ -60,6 +61,7 @@ def run_case(rate: str, sync_period: int, repetitions: int) -> Samples:
     return ask_all("experiments.hiding", question, num_hosts=2, rate=rate)[0]
 
 
+@end_together()
 def run_process(sync_period: int, repetitions: int) -> None:
     """Takes part in one measurement, as `ask_all` starts it."""
     join()

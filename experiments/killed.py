@@ -26,6 +26,7 @@ from rich.table import Table
 
 from experiments.cli.options import count
 from experiments.launch import end_all, free_coordinator, start
+from experiments.processes.exit_reason import explain_exit
 from olsgd_jax.training import ENVIRONMENT
 
 NUM_PROCESSES = 4
@@ -68,17 +69,22 @@ def kill_one(victim: int, instant: float) -> dict[str, str]:
     left = left_behind(coordinator)
     assert not left, f"processes {left} were left behind"
     others = [i for i in range(NUM_PROCESSES) if i != victim]
-    said = [SAID.findall(written[i])[-1:] for i in others if processes[i].returncode]
+    said = [_said(written[i]) for i in others if processes[i].returncode]
     assert all(said), f"one failed without a word: {written}"
     named = re.compile(rf"process (\d+ and )*{victim}\b|missing: (\d+, )*{victim}\b")
     return {
         "victim": str(victim),
         "killed after": f"{instant:.1f} s" + (", too late" if was_over else ""),
         "others failed": str(len(said)),
-        "and named it": str(sum(bool(named.search(text)) for [text] in said)),
+        "and named it": str(sum(bool(named.search(text)) for text in said)),
         "last one ended": f"{seconds:.1f} s later",
-        "said": said[0][0] if said else "",
+        "said": said[0] if said else "",
     }
+
+
+def _said(errors: str) -> str:
+    """Finds what a process said last, or what JAX said for it."""
+    return explain_exit(errors) or "".join(SAID.findall(errors)[-1:])
 
 
 def _rest(process: subprocess.Popen, deadline: float) -> str:
@@ -92,7 +98,6 @@ def _rest(process: subprocess.Popen, deadline: float) -> str:
 def left_behind(coordinator: str) -> list[str]:
     """Lists processes of any kind that a run with this coordinator has started."""
     mark = f"{ENVIRONMENT['coordinator']}={coordinator}\0".encode()
-    time.sleep(0.5)  # for those that only pass on what a process wrote last
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended

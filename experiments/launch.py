@@ -7,9 +7,9 @@ Answer:  what the processes print, each line with the number of its process
 
 The command is told by its environment who it is and where process 0 is; `join` reads
 that. If one process fails, all others are ended, and its exit status is that of the
-whole. SIGTERM and SIGINT go to all processes, which may take their time to save what
-they have; after a second one they are killed. On GPUs each process has the one of its
-number.
+whole; if JAX ended it, a sentence says why. SIGTERM and SIGINT go to all processes,
+which may take their time to save what they have; after a second one they are killed. On
+GPUs each process has the one of its number.
 """
 
 import argparse
@@ -26,8 +26,9 @@ import threading
 import time
 from collections.abc import Sequence
 
+from experiments.processes.exit_reason import explain_exit
 from experiments.processes.prefixed import Prefixed
-from olsgd_jax.training import RESUMABLE, SECRET, variables
+from olsgd_jax.training import FOLLOWED, RESUMABLE, SECRET, variables
 
 BOUND = str(pathlib.Path(__file__).parent / "processes" / "bound.py")
 GRACE = 5.0  # seconds that the others have to end
@@ -73,6 +74,7 @@ def run(command: Sequence[str], num_processes: int, grace: float = GRACE) -> int
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: asked.append(number))
     processes: list[subprocess.Popen] = []
+    failed: list[int] = []  # processes, but those that ended because of another one
     status, num_sent, deadline = 0, 0, float("inf")
     try:
         processes += start(command, num_processes, free_coordinator())
@@ -80,9 +82,14 @@ def run(command: Sequence[str], num_processes: int, grace: float = GRACE) -> int
         while any(process.poll() is None for process in processes) or output.is_open:
             output.show(0.1)
             ended = [x.returncode for x in processes if x.poll()]
-            if not status and (asked or ended):
-                status = _say_why(output, asked, processes)
-                if ended and RESUMABLE not in ended:
+            failed += [
+                number
+                for number, process in enumerate(processes)
+                if process.poll() not in (None, 0, FOLLOWED) and number not in failed
+            ]
+            if not status and (asked or failed):
+                status = _say_why(output, asked, processes, failed)
+                if failed and RESUMABLE not in ended:
                     asked.append(signal.SIGTERM)
             for number in asked[num_sent:]:
                 _send(processes, number)
@@ -91,12 +98,15 @@ def run(command: Sequence[str], num_processes: int, grace: float = GRACE) -> int
                 deadline = min(deadline, time.monotonic() + grace)
             if time.monotonic() > deadline:
                 break
+        if failed and (reason := explain_exit(output.last_errors(failed[0]))):
+            output.say(f"JAX ended process {failed[0]}: {reason}")
     finally:
         end_all(processes)
     if asked and status == 128 + asked[0]:
         ended = [process.returncode for process in processes]
         return RESUMABLE if RESUMABLE in ended else status
-    return status
+    # Without a status the process that the others followed did not end by itself.
+    return status or max(process.returncode for process in processes)
 
 
 def end_all(processes: Sequence[subprocess.Popen]) -> None:
@@ -108,13 +118,17 @@ def end_all(processes: Sequence[subprocess.Popen]) -> None:
 
 
 def _say_why(
-    output: Prefixed, asked: list[int], processes: list[subprocess.Popen]
+    output: Prefixed,
+    asked: list[int],
+    processes: list[subprocess.Popen],
+    failed: list[int],
 ) -> int:
     """Says why all processes end, and gives the exit status for it."""
     if asked:
         output.say(f"{signal.Signals(asked[0]).name} came, and goes to all processes")
         return 128 + asked[0]
-    number, code = next((i, x.returncode) for i, x in enumerate(processes) if x.poll())
+    number = failed[0]
+    code = processes[number].returncode
     if code == RESUMABLE:
         output.say(f"process {number} was asked to stop, and can go on with --resume")
         return RESUMABLE

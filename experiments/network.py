@@ -32,7 +32,7 @@ from experiments.measured.network_rounds import measure, sizes
 from experiments.measured.network_work import DEPTH, WIDTH, Work
 from experiments.pages.markdown import to_markdown
 from experiments.processes.host_processes import answer, join
-from olsgd_jax.training import writing
+from olsgd_jax.training import end_together, writing
 
 HOSTS = (2, 4)
 RATES = ("10mbit", "100mbit", "200mbit", "1gbit")
@@ -43,6 +43,7 @@ STRATEGIES = (
 SYNC_PERIODS = (1, 4, 16, 64)
 
 
+@end_together()
 def run_process(work: Sequence, repetitions: int) -> None:
     """Takes part in one measurement, as `ask_all` starts it."""
     join()

@@ -25,11 +25,12 @@ from experiments.measured.network_work import Work, strategy_of
 from experiments.measured.straggler_rounds import Question, measure
 from experiments.pages.markdown import to_markdown
 from experiments.processes.host_processes import answer, ask_all, join
-from olsgd_jax.training import check_choice, check_count, writing
+from olsgd_jax.training import check_choice, check_count, end_together, writing
 
 STRATEGIES = ("sync_sgd", "local_sgd", "cocod_sgd", "overlap_local_sgd")
 
 
+@end_together()
 def run_process(*question) -> None:
     """Takes part in one measurement, as `ask_all` starts it."""
     join()

@@ -27,7 +27,7 @@ from experiments.measured.network_work import DEPTH, WIDTH, Work
 from experiments.measured.timed_rounds import measure, together
 from experiments.measured.timeline_figure import TIMELINE
 from experiments.processes.host_processes import answer, ask_all, join
-from olsgd_jax.training import writing
+from olsgd_jax.training import end_together, writing
 
 STRATEGIES = ("local_sgd", "overlap_local_sgd")
 
@@ -49,6 +49,7 @@ def run_hosts(rate: str, sync_period: int, num_rounds: int) -> dict:
     }
 
 
+@end_together()
 def run_process(sync_period: int, num_rounds: int) -> None:
     """Takes part in one measurement, as `ask_all` starts it."""
     join()

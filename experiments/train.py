@@ -55,6 +55,7 @@ from olsgd_jax.training import (
     PreemptedError,
     Preemption,
     build,
+    end_together,
     meet,
     outline_dataset,
     train,
@@ -133,9 +134,7 @@ def train_as_asked(
         except PreemptedError as error:
             return describe_stop(error, args, console)
         except OSError as error:
-            if jax.process_count() > 1:
-                raise  # ends this process at once: others wait for it
-            return str(error)
+            sys.exit(str(error))  # others may not know, and wait for this process
     return 0
 
 
@@ -156,7 +155,8 @@ def show(config: Config, args: argparse.Namespace, console: Console) -> None:
     console.print(f"Report: {page.resolve()}", soft_wrap=True)
 
 
-def main() -> None:
+@end_together()
+def main() -> int | str | None:
     parser = make_parser()
     args = parser.parse_args()
     try:
@@ -177,8 +177,8 @@ def main() -> None:
     with Preemption() as preempted:
         status = train_as_asked(config, components, preempted, parser, args, console)
         meet()
-    sys.exit(status)
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

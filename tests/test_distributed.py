@@ -2,9 +2,11 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
@@ -12,14 +14,15 @@ import pytest
 
 from experiments.killed import left_behind
 from experiments.launch import end_all, free_coordinator, start
-from olsgd_jax.training import Layout, Resumed, read_records
+from experiments.processes.exit_reason import explain_exit
+from olsgd_jax.training import FOLLOWED, Layout, Resumed, read_records
 from tests.moved import go_on
 
 ROOT = pathlib.Path(__file__).parents[1]
 TRAIN = f"exec {sys.executable} -m experiments.train --width 4 --batch-size 4"
 MEETING = """
 import time
-from olsgd_jax.training import join, meet
+from olsgd_jax.training import end_together, join, meet
 process = join(peer_timeout=3)
 {}
 """
@@ -158,17 +161,79 @@ def test_a_process_that_dies_or_hangs_ends_the_others(victim, number):
         end_all(processes)
     assert all(process.returncode for process in others)
     for text in written:
-        assert text.splitlines()[-1].startswith(f"olsgd_jax: process {victim} died, h")
+        assert explain_exit(text).startswith(f"process {victim} died, h"), text
     assert left_behind(coordinator) == []
 
 
-def test_one_that_fails_leaves_at_once_and_is_named():
-    fail = "if process.id == 1: raise KeyError('of its own')\nmeet()"
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(
+    ("failure", "status", "said"),
+    [
+        ("raise KeyError('of its own')", 1, "KeyError: 'of its own'"),
+        ("raise SystemExit('of its own')", 1, "of its own"),
+        ("raise SystemExit(7)", 7, ""),
+    ],
+)
+def test_one_that_fails_ends_all_within_seconds(victim, failure, status, said):
+    fail = f"""
+with end_together():
+    meet()
+    if process.id == {victim}:
+        print("failing at", time.time(), flush=True)
+        {failure}
+    meet()
+"""
+    script = MEETING.replace("peer_timeout=3", "peer_timeout=60").format(fail)
+    statuses, written = run([sys.executable, "-uc", script], num_processes=3)
+    seconds = time.time() - float(re.search(r"failing at (.*)", written[victim])[1])
+    assert statuses == [status if i == victim else FOLLOWED for i in range(3)], written
+    assert seconds < 10
+    assert said in written[victim]
+    assert "JAX" not in written[victim]
+    for i in {0, 1, 2} - {victim}:
+        last = f"olsgd_jax: process {victim} failed, so this process ends too"
+        assert written[i].splitlines()[-1] == last
+        assert "Traceback" not in written[i]
+
+
+def test_each_says_what_is_wrong_where_all_fail():
+    fail = "with end_together():\n    meet()\n    raise SystemExit(4 + process.id)"
     script = [sys.executable, "-uc", MEETING.format(fail)]
-    statuses, written = run(script, num_processes=2)
-    assert statuses == [-signal.SIGABRT, 1], written
-    assert "KeyError: 'of its own'" in written[1]
-    assert "olsgd_jax: process 1 died" in written[0]
+    statuses, written = run(script, num_processes=3)
+    assert statuses == [4, 5, 6], written
+    assert not any("olsgd_jax: " in text or "JAX" in text for text in written)
+
+
+def test_a_mistake_that_process_0_alone_sees_is_said_once(tmp_path):
+    (tmp_path / "run.jsonl").touch()
+    command = ["sh", "-c", f"{TRAIN} --num-rounds 2 --out {tmp_path}"]
+    statuses, written = run(command, num_processes=2)
+    assert statuses == [2, FOLLOWED], written
+    assert "--out must not hold a run yet" in written[0]
+    last = "olsgd_jax: process 0 failed, so this process ends too"
+    assert [x for x in written[1].splitlines() if "Gloo" not in x] == [last]
+
+
+UNTOUCHED = """
+import os, signal, sys
+def touched():
+    return os.fstat(1), os.fstat(2), sys.excepthook, sys.stderr, dict(os.environ), [
+        signal.getsignal(x) for x in range(1, signal.NSIG)
+    ]
+import jax
+before = touched()
+from olsgd_jax.training import join, meet
+process = join()
+assert touched() == before
+print("children:", open(f"/proc/self/task/{os.getpid()}/children").read().split())
+meet()
+"""
+
+
+def test_join_leaves_the_process_as_it_was():
+    statuses, written = run([sys.executable, "-c", UNTOUCHED], num_processes=2)
+    assert statuses == [0, 0], written
+    assert all("children: []" in text for text in written)
 
 
 def test_one_may_take_its_time_if_all_meet_in_the_end():

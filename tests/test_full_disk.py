@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -89,3 +90,23 @@ def test_a_run_ends_with_one_line(disk):
     assert line.startswith(f"checkpoint 2 in {disk}/run/checkpoints {NO_SPACE}")
     with Checkpoints(disk / "run" / "checkpoints") as checkpoints:
         assert checkpoints.numbers() == [1]
+
+
+def test_a_run_of_two_processes_ends_with_one_line(disk):
+    fill(disk)
+    os.truncate(disk / "filler", os.path.getsize(disk / "filler") - 16384)
+    launch = [sys.executable, "-m", "experiments.launch", "--processes", "2", "--"]
+    command = [sys.executable, "-m", "experiments.train", "--out", str(disk / "run")]
+    small = ["--batch-size", "4", "--num-workers", "2", "--num-rounds", "1000"]
+    begun = time.monotonic()
+    done = subprocess.run(
+        [*launch, *command, *small, "--evaluate-every", "1"],
+        capture_output=True,
+        text=True,
+    )
+    assert time.monotonic() - begun < 60
+    assert done.returncode == 1
+    first, second, third = sorted(done.stderr.splitlines())
+    assert first == f"[0] {disk}/run/run.jsonl {NO_SPACE}"  # process 0 alone writes it
+    assert second == "[1] olsgd_jax: process 0 failed, so this process ends too"
+    assert third.startswith("[launch] process 0 ended first, with status 1")

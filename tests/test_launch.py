@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from experiments.processes.exit_reason import JAX_ENDED_IT
+
 ROOT = pathlib.Path(__file__).parents[1]
 LAUNCH = [sys.executable, "-m", "experiments.launch", "--grace", "2", "--processes"]
 WAIT = "while :; do sleep 0.1; done"
@@ -83,6 +85,30 @@ def test_one_that_fails_ends_all(mark, failure, status, how):
     assert done.returncode == status
     assert f"[launch] process 1 ended first, {how}; all others are" in done.stderr
     assert all_end(mark)
+
+
+def test_one_that_ended_because_of_another_is_not_the_cause(mark):
+    cause = "sleep 1; exit 7"
+    done = run(2, f"if [ $OLSGD_PROCESS_ID = 0 ]; then exit 76; fi; {cause}")
+    assert done.returncode == 7
+    assert "[launch] process 1 ended first, with status 7; all others" in done.stderr
+    assert all_end(mark)
+
+
+def test_the_cause_is_ended_if_it_does_not_end_by_itself(mark):
+    done = run(2, f"if [ $OLSGD_PROCESS_ID = 0 ]; then exit 76; fi; {WAIT}")
+    assert done.returncode == 76
+    assert all_end(mark)
+
+
+def test_why_jax_ended_a_process_is_said_last():
+    text = f"{JAX_ENDED_IT} errors: Task 1 heartbeat timeout."
+    end = f"echo '{text}' >&2; kill -ABRT $$"
+    done = run(2, f"if [ $OLSGD_PROCESS_ID = 0 ]; then {end}; fi; {WAIT}")
+    assert done.returncode == 128 + signal.SIGABRT
+    *_, first, last = done.stderr.splitlines()
+    assert first == "[launch] process 0 ended first, by SIGABRT; all others are ended"
+    assert last.startswith("[launch] JAX ended process 0: process 1 died, hung or lost")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

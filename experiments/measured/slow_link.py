@@ -38,6 +38,7 @@ from experiments.measured.timed_rounds import together
 from experiments.processes.host_processes import answer, ask_inside, join, tell_progress
 from olsgd_jax import exact, send_nothing, worker_mesh
 from olsgd_jax.timing import round_time
+from olsgd_jax.training import end_together
 
 STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd")
 RATES = ("20mbit", "1gbit")
@@ -137,6 +138,7 @@ def _facts(rate: str, sync_period: int, answers: Sequence[Mapping]) -> dict:
     }
 
 
+@end_together()
 def run_process(rate: str, sync_period: int, repetitions: int, model: bool) -> None:
     """Takes part in one measurement, as `ask_inside` starts it."""
     is_first = join() == 0

@@ -18,7 +18,7 @@ from experiments.pages.markdown import to_markdown
 from experiments.pages.sections import Section
 from experiments.paper.presets import PRESETS, preset
 from experiments.paper.runs import run_all
-from olsgd_jax.training import Config, Run, meet, writing
+from olsgd_jax.training import Config, Run, end_together, meet, writing
 from olsgd_jax.types import Option
 from olsgd_jax.workers import share_workers
 
@@ -71,6 +71,7 @@ def preset_of(
     )
 
 
+@end_together()
 def run_sweep(
     parser: argparse.ArgumentParser,
     runs: Callable[[argparse.Namespace], list[Config]],

@@ -18,8 +18,8 @@ from typing import TextIO
 import jax
 
 from experiments.links.hosts import INTERFACE, NAMES, address, hosts, on_signals, stop
+from olsgd_jax.training import FOLLOWED
 from olsgd_jax.training import join as join_others
-from olsgd_jax.training import variables
 
 TIMEOUT = 3600  # seconds
 BOUND = str(pathlib.Path(__file__).with_name("bound.py"))
@@ -91,8 +91,8 @@ def tell_progress(**how_far: int | str) -> None:
 def run_on_all(command: Sequence[str], num_hosts: int, timeout: float) -> list[str]:
     """Runs a command on every host, and waits for all of them.
 
-    Its environment says who is where, as `join` of olsgd_jax.training
-    reads it. If it fails on one host, it is stopped on the others.
+    Its environment tells `join` of olsgd_jax.training which process it is. If it fails
+    on one host, it is stopped on the others.
 
     Returns:
       What each of them printed.
@@ -206,7 +206,7 @@ def _first_failed(
     while time.monotonic() < end:
         look()
         codes = [process.poll() for process in processes]
-        bad = [i for i, code in enumerate(codes) if code not in (None, 0)]
+        bad = [i for i, code in enumerate(codes) if code not in (None, 0, FOLLOWED)]
         if bad or None not in codes:
             return bad[0] if bad else None
         time.sleep(0.05)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+KEPT = 1 << 16  # characters
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
@@ -21,6 +22,7 @@ class Prefixed:
     def __init__(self, processes: Sequence[subprocess.Popen]):
         self._pipes = selectors.DefaultSelector()
         self._begun: dict[int, bytes] = {}  # lines without an end, by file descriptor
+        self._errors_of = [""] * len(processes)
         consoles = Console(file=sys.stdout), Console(file=sys.stderr)
         for number, process in enumerate(processes):
             for console, pipe in zip(
@@ -30,6 +32,10 @@ class Prefixed:
                 self._begun[pipe.fileno()] = b""
                 self._pipes.register(pipe, selectors.EVENT_READ, (number, console))
         self._errors = consoles[1]
+
+    def last_errors(self, number: int) -> str:
+        """Gives the end of what a process has written to its standard error."""
+        return self._errors_of[number]
 
     @property
     def is_open(self) -> bool:
@@ -54,5 +60,7 @@ class Prefixed:
         self._errors.print(Text(f"[launch] {text}", style="bold"), soft_wrap=True)
 
     def _print(self, console: Console, number: int, line: str) -> None:
+        if console is self._errors:
+            self._errors_of[number] = f"{self._errors_of[number]}{line}\n"[-KEPT:]
         start = Text(f"[{number}] ", style=COLOURS[number % len(COLOURS)])
         console.print(start + Text.from_ansi(line), soft_wrap=True, highlight=False)

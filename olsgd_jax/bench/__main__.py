@@ -37,7 +37,7 @@ from olsgd_jax.bench.request import (
 )
 from olsgd_jax.bench.result import to_json
 from olsgd_jax.bench.show import show, watching
-from olsgd_jax.training.cluster.join import meet
+from olsgd_jax.training.cluster.join import end_together, meet
 from olsgd_jax.training.command_line import add_process_options, count, join_as_asked
 from olsgd_jax.training.files import writing
 
@@ -122,6 +122,7 @@ def _write(result: dict, file: str) -> None:
         pathlib.Path(file).write_text(f"{text}\n", encoding="utf-8")
 
 
+@end_together()
 def main() -> int | str:
     """Runs the command; gives its exit status, or what is said instead of one."""
     parser = _parser()

@@ -9,8 +9,9 @@ with needs_extra("train"):
     import rich as _rich  # noqa: F401
 
 from olsgd_jax.training.checkpoints import Checkpoint, Checkpoints, Due
+from olsgd_jax.training.cluster.channel import FOLLOWED
 from olsgd_jax.training.cluster.discover import ENVIRONMENT, variables
-from olsgd_jax.training.cluster.join import Process, join, meet
+from olsgd_jax.training.cluster.join import Process, end_together, join, meet
 from olsgd_jax.training.cluster.preemption import RESUMABLE, PreemptedError, Preemption
 from olsgd_jax.training.cluster.rendezvous import SECRET
 from olsgd_jax.training.command_line import add_process_options, count, join_as_asked
@@ -56,6 +57,7 @@ from olsgd_jax.training.tasks import Task, classification
 
 __all__ = [
     "ENVIRONMENT",
+    "FOLLOWED",
     "MLP",
     "MODELS",
     "PARTITIONS",
@@ -95,6 +97,7 @@ __all__ = [
     "count",
     "crop_and_flip",
     "describe",
+    "end_together",
     "evaluate",
     "join",
     "join_as_asked",

@@ -2,10 +2,10 @@
 
 import socket
 
+from experiments.processes.exit_reason import JAX_ENDED_IT, explain_exit
 from olsgd_jax.aot import target
 from olsgd_jax.overlap import assert_overlapped, overlap_report
 from olsgd_jax.training import join
-from olsgd_jax.training.cluster.exit_reason import JAX_ENDED_IT, explanation
 from olsgd_jax.training.cluster.rendezvous import connect_processes
 from olsgd_jax.workers.mesh import share_workers
 
@@ -26,8 +26,7 @@ def with_nobody_there(process_id):
 
 
 def one_that_died(tmp):
-    text = f"{JAX_ENDED_IT} errors: Task 1 heartbeat timeout."
-    raise ConnectionError(explanation(text, join_timeout=300, peer_timeout=30))
+    raise ConnectionError(explain_exit(f"{JAX_ENDED_IT}: Task 1 heartbeat timeout."))
 
 
 class WithoutText:
@@ -46,7 +45,7 @@ NETWORK = {
     "a port that is taken": on_a_taken_port,
     "process 0 is not there": with_nobody_there(1),
     "process 1 is not there": with_nobody_there(0),
-    "a process that dies or hangs": one_that_died,
+    "a process that dies or hangs, under `launch`": one_that_died,
     "5 workers in 2 processes": lambda tmp: share_workers(5, 2),
 }
 COMPILERS = {

@@ -1,31 +1,31 @@
 """Agreement: all processes stop after the same call, though not all were asked to.
 
-Calls are counted. A process that is asked to stop writes how many it has made to the
-key-value store of process 0, and its next call waits. The others find that there, and
-do the same. When all have, the call after the largest count is the last one of each.
+Calls are counted. A process that is asked to stop tells the others how many calls it
+has made, and so does each of them when it hears that; from then on a call waits until
+the counts of all are known. The call after the largest count is the last one of each.
 
-A thread looks into the store, so a call costs no time on the network, and waits only
-once somebody is asked. JAX has a service that agrees in the same way. It catches
-SIGTERM, and SIGTERM only, from `jax.distributed.initialize` on: a process whose loop
-does not ask it could not be ended.
+A call takes no time on the network until somebody is asked. JAX has a service that
+agrees in the same way. It catches SIGTERM, and SIGTERM only, from the call of
+`jax.distributed.initialize` on: a process whose loop does not ask could not be ended.
 """
 
-import contextlib
 import itertools
-import math
 import threading
 
 import jax
-from jax._src import distributed
 
-PERIOD = 0.5  # seconds between two looks into the store
+from olsgd_jax.training.cluster.channel import current_channel
+
 _numbers = itertools.count()  # of agreements; processes make them in the same order
 
 
 class Agreement:
-    """Says when to stop, the same in all processes; close it at the end.
+    """Says when to stop, the same in all processes.
 
     All processes make one, and call it equally often until it says that they stop.
+
+    Raises:
+      RuntimeError: if there are other processes and `join` did not connect them.
 
     >>> from olsgd_jax.training.cluster.agreement import Agreement
     >>> agreement = Agreement()
@@ -37,51 +37,48 @@ class Agreement:
     """
 
     def __init__(self) -> None:
-        """Begins to look for others that were asked."""
+        """Begins to listen for others that were asked."""
         self.is_asked = False  # whoever wants to stop sets it; a signal handler may
-        self._num_calls, self._last = 0, math.inf
-        self._lock, self._is_over = threading.Lock(), threading.Event()
-        self._place = f"olsgd_jax/agreement/{next(_numbers)}/"
-        self._thread = threading.Thread(
-            target=self._watch, name="olsgd_jax-agreement", daemon=True
-        )
+        self._num_calls = 0
+        self._counts: dict[int, int] = {}  # calls made by each process, once asked
+        self._changed = threading.Condition()
+        self._topic = f"stop {next(_numbers)}"
+        self._channel = current_channel()
         if jax.process_count() > 1:
-            self._thread.start()
+            if self._channel is None:
+                raise RuntimeError(
+                    "processes must be connected by join to stop together, "
+                    f"got {jax.process_count()} that were not; call it instead of "
+                    "jax.distributed.initialize"
+                )
+            self._channel.listen(self._topic, self._hear)
 
     def __call__(self) -> bool:
         """Says whether to stop here."""
         if jax.process_count() == 1:
             return self.is_asked
-        with self._lock:
+        with self._changed:
+            if self.is_asked:
+                self._tell()
+            self._changed.wait_for(lambda: not self._counts or self._is_agreed)
             self._num_calls += 1
-            return self._num_calls >= self._last
+            return self._is_agreed and self._num_calls > max(self._counts.values())
 
-    def close(self) -> None:
-        """Looks no more."""
-        self._is_over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+    @property
+    def _is_agreed(self) -> bool:
+        return len(self._counts) == jax.process_count()
 
-    def _watch(self) -> None:
-        # Where process 0 has gone, JAX ends this process.
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            while not self._is_over.wait(PERIOD):
-                if self.is_asked or self._counts():
-                    return self._agree()
+    def _hear(self, sender: int, text: str) -> None:
+        # A process that waits for this one in a computation still gets its answer:
+        # this runs in another thread.
+        with self._changed:
+            self._counts[sender] = int(text)
+            self._tell()
+            self._changed.notify_all()
 
-    def _agree(self) -> None:
-        own, all_processes = jax.process_index(), jax.process_count()
-        with self._lock:  # the next call waits
-            client = distributed.global_state.client
-            assert client is not None  # there are other processes
-            client.key_value_set(f"{self._place}{own}", str(self._num_calls))
-            while len(counts := self._counts()) < all_processes:
-                if self._is_over.wait(PERIOD / 10):
-                    return
-            self._last = max(counts) + 1
-
-    def _counts(self) -> list[int]:
-        """Reads how many calls the processes had made that know of it."""
-        client = distributed.global_state.client
-        assert client is not None  # there are other processes
-        return [int(count) for _, count in client.key_value_dir_get(self._place)]
+    def _tell(self) -> None:
+        own = jax.process_index()
+        if own not in self._counts:
+            assert self._channel is not None  # there are other processes
+            self._counts[own] = self._num_calls
+            self._channel.send(self._topic, str(self._num_calls))

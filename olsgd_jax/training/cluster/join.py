@@ -1,22 +1,23 @@
 """Training in several processes: how each finds the others, and what if one is gone.
 
 JAX connects the processes, and every one of them sends signs of life. Where these stop,
-or never begin, JAX ends all others: nobody waits for ever. What it says then is hard to
-read, so `last_words` adds a sentence that names the process.
+or never begin, JAX ends all others: nobody waits for ever. That takes `peer_timeout`. A
+process that fails in `end_together` tells the others, which end at once.
 """
 
+import contextlib
 import os
 import re
 import sys
-from types import TracebackType
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
 from jax.experimental import multihost_utils
 
 from olsgd_jax._checks import check_count
+from olsgd_jax.training.cluster.channel import current_channel, open_channel
 from olsgd_jax.training.cluster.discover import find_processes
-from olsgd_jax.training.cluster.exit_reason import explain_last_words
 from olsgd_jax.training.cluster.rendezvous import connect_processes
 
 JOIN_TIMEOUT, PEER_TIMEOUT = 300, 30
@@ -45,17 +46,17 @@ def join(
 ) -> Process:
     """Joins all processes of a run. To be called before anything asks for a device.
 
-    The first three say who is where, all of them or none. Without them the environment
-    does, if `experiments.launch`, SLURM, Open MPI, GKE or Cloud TPU set it; and if
-    nothing does, this process is the only one.
+    The first three say where process 0 is and which process this is, all of them or
+    none. Without them the environment does, if `experiments.launch`, SLURM, Open MPI,
+    GKE or Cloud TPU set it; and if nothing does, this process is the only one.
 
-    With others, what it writes to its standard error goes through a small process that
-    says why, should JAX end this one; and an exception that nobody catches ends this
-    one at once.
+    With others, a thread listens for one that fails in `end_together`, and then ends
+    this process too.
 
     Args:
-      coordinator: host and port of process 0, as in "10.0.0.1:1234"; the port is free.
-      num_processes: how many there are.
+      coordinator: host and port of process 0, as in "10.0.0.1:1234", with a free port
+        and spelled alike in all processes.
+      num_processes: number of processes.
       process_id: which of them this is, from 0.
       join_timeout: seconds within which all processes have to come.
       peer_timeout: seconds without a sign of life after which a process counts as
@@ -77,11 +78,10 @@ def join(
     if found is None or found[1] == 1:
         return Process(0, 1)
     coordinator, num_processes, process_id = found
-    explain_last_words(join_timeout, peer_timeout)
-    sys.excepthook = _leave
-    others = connect_processes(coordinator, num_processes, process_id, join_timeout)
-    for connection in others:
-        connection.close()
+    open_channel(
+        process_id,
+        connect_processes(coordinator, num_processes, process_id, join_timeout),
+    )
     # It would catch SIGTERM, and a process that is asked to end would go on.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
@@ -109,14 +109,48 @@ def meet() -> None:
         multihost_utils.sync_global_devices("olsgd_jax.meet")
 
 
-def _leave(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    """Ends a process that failed, at once: others wait for it."""
-    sys.__excepthook__(kind, error, trace)
+@contextlib.contextmanager
+def end_together() -> Iterator[None]:
+    """Ends all processes if this one fails inside of the context, within seconds.
+
+    Without it the others wait for the one that failed, until JAX ends all of them. For
+    a function that calls `join`, or for what comes after that; it may decorate a
+    function. Failing is an exception that nobody catches, or an exit with a status
+    other than 0: this process says why, the others end with status 76 (`FOLLOWED`), and
+    this one ends last, without anything that is done at a normal exit.
+
+    >>> from olsgd_jax.training import end_together
+    >>> with end_together():  # the only process fails as it would without
+    ...     1 / 0
+    Traceback (most recent call last):
+    ZeroDivisionError: division by zero
+    """
+    try:
+        yield
+    except BaseException as error:
+        channel = current_channel()
+        if channel is None or (isinstance(error, SystemExit) and not error.code):
+            raise
+        # Errors of XLA begin with a status, and are of several kinds. Another process
+        # may be the cause of them: if it does not say so, JAX will say which.
+        if re.match("[A-Z_]+: ", str(error)):
+            if channel.has_heard:
+                channel.wait()  # until this process ends for that
+            raise
+        status = _report(error)
+        channel.fail()
+        os._exit(status)
+
+
+def _report(error: BaseException) -> int:
+    """Writes what Python would at the end of a process; gives the exit status."""
+    status = 1
+    if not isinstance(error, SystemExit):
+        sys.excepthook(type(error), error, error.__traceback__)
+    elif isinstance(error.code, int):
+        status = error.code
+    else:
+        print(error.code, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Errors of XLA begin with a status, and are of several kinds. Another process may
-    # be the cause of them: it is worth waiting for JAX to say which.
-    if not re.match("[A-Z_]+: ", str(error)):
-        os._exit(1)
+    return status

@@ -61,7 +61,6 @@ class Preemption:
         """Puts the handlers back."""
         for number, handler in self._before.items():
             signal.signal(number, handler or signal.SIG_DFL)
-        self._agreement.close()
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -1,7 +1,8 @@
 """Rendezvous: before JAX starts, all processes connect to process 0.
 
 JAX itself only waits, and does not say who is missing. The processes meet on the port
-of the coordinator, which JAX takes over afterwards.
+of the coordinator, which JAX takes over afterwards; their connections stay open for a
+`Channel`.
 
 Anybody can connect to a port. A process therefore sends a token first, and process 0
 ignores whoever has none: that neither delays nor ends the start. The token is a hash of

@@ -8,7 +8,6 @@ import pytest
 from olsgd_jax import worker_mesh
 from olsgd_jax.training import Config, Process, join
 from olsgd_jax.training.cluster.discover import ENVIRONMENT, find_processes
-from olsgd_jax.training.cluster.exit_reason import JAX_ENDED_IT, explanation
 from olsgd_jax.training.components import build_mesh
 from olsgd_jax.workers.mesh import process_devices, share_workers
 
@@ -141,24 +140,3 @@ def test_processes_share_workers_evenly():
     assert share_workers(6, 3) == 2
     with pytest.raises(ValueError, match="3 workers and 4 processes; use 4 workers"):
         share_workers(3, 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Traceback (most recent call last): ...", None),
-        (f"{JAX_ENDED_IT} heartbeats):\n1\n", "process 0 died"),
-        (f"{JAX_ENDED_IT} stopped sending heartbeats):\n1\n12\n", "process 1 and 12 "),
-        (
-            f"{JAX_ENDED_IT} RPC: /RegisterTask",
-            "some processes did not come within 9 s",
-        ),
-        (
-            f"{JAX_ENDED_IT} The first task at the barrier: 3.",
-            "process 3 came to its e",
-        ),
-    ],
-)
-def test_what_jax_says_is_said_again_in_a_sentence(text, expected):
-    said = explanation(text, join_timeout=9, peer_timeout=5)
-    assert said is expected is None or said.startswith(expected)
