@@ -142,6 +142,12 @@ def test_a_public_name_has_one_home():
     assert len(set(homes)) == len(homes)
 
 
+def test_nothing_uses_what_is_private_to_jax():
+    experiments = (ROOT.parent / "experiments").rglob("*.py")
+    paths = [*MODULES.values(), *experiments]
+    assert [str(x) for x in paths if "jax._src" in x.read_text()] == []
+
+
 def test_drivers_alone_compile_rounds():
     jits = {n for n, path in MODULES.items() if "donate_arg" in path.read_text()}
     assert jits == {"drivers.fused", "drivers.step"}

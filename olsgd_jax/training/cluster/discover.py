@@ -1,13 +1,17 @@
-"""Who is where: how many processes there are, which this is, and where process 0 is.
+"""Discovery: how many processes there are, which this is, and where process 0 is.
 
-Arguments say so; without them the environment does. Its variables are those of
-`ENVIRONMENT`, or those that SLURM, Open MPI, GKE and Cloud TPU set and JAX reads.
+Arguments say so; without them the environment does: the variables of `ENVIRONMENT`, or
+else those that SLURM, Open MPI and GKE set for a process of a job, or what the metadata
+server of Google Cloud knows about a TPU VM.
 """
 
 import os
-from collections.abc import Iterable
-
-from jax._src.clusters import ClusterEnv
+import pathlib
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from olsgd_jax._checks import check_count
 from olsgd_jax.types import Option
@@ -21,7 +25,7 @@ ENVIRONMENT = {
 
 
 def variables(coordinator: str, num_processes: int, process_id: int) -> dict[str, str]:
-    """Gives the variables that tell a process who is where.
+    """Gives the variables that tell a process which one it is, and of how many.
 
     >>> from olsgd_jax.training import variables
     >>> variables("10.0.0.1:1234", 4, 1)["OLSGD_PROCESS_ID"]
@@ -32,16 +36,16 @@ def variables(coordinator: str, num_processes: int, process_id: int) -> dict[str
 
 
 def find_processes(
-    coordinator: str | None,
-    num_processes: int | None,
-    process_id: int | None,
-    timeout: int,
+    coordinator: str | None, num_processes: int | None, process_id: int | None
 ) -> tuple[str, int, int] | None:
-    """Finds out who is where; None if nobody says that there are other processes.
+    """Finds coordinator, number of processes and number of this one.
 
-    >>> find_processes("10.0.0.1:1234", 4, 1, timeout=300)
+    Returns:
+      None if nobody says that there are other processes.
+
+    >>> find_processes("10.0.0.1:1234", 4, 1)
     ('10.0.0.1:1234', 4, 1)
-    >>> find_processes("10.0.0.1", 4, 1, timeout=300)
+    >>> find_processes("10.0.0.1", 4, 1)
     Traceback (most recent call last):
     ValueError: coordinator must be HOST:PORT, got '10.0.0.1'
     """
@@ -50,11 +54,7 @@ def find_processes(
         names = ENVIRONMENT.values()
         given = _complete(names, [os.environ.get(name) for name in names])
     if given is None:
-        address = os.environ.get("JAX_COORDINATOR_ADDRESS")
-        *found, _ = ClusterEnv.auto_detect_unset_distributed_params(
-            address, None, None, None, None, timeout
-        )
-        given = _complete(ENVIRONMENT, found)
+        given = _complete(ENVIRONMENT, _find_job())
     if given is None:
         return None
     coordinator, num_processes, process_id = given
@@ -94,3 +94,136 @@ def _check(coordinator: str, num_processes: int, process_id: int) -> None:
             "process_id must be at least 0 and below num_processes "
             f"{num_processes}, got {process_id}"
         )
+
+
+class Job(NamedTuple):
+    """What a scheduler says about the processes of a job."""
+
+    host: str  # of process 0
+    port: int
+    num_processes: int | str
+    process_id: int | str
+
+
+def _find_job() -> tuple[str | None, int | str | None, int | str | None]:
+    """Asks whoever may have started this process as one of a job.
+
+    As for JAX, JAX_COORDINATOR_ADDRESS or JAX_COORDINATOR_PORT stand for what is found.
+    """
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS")
+    for find in (_slurm_job, _open_mpi_job, _gke_job, _cloud_tpu_job):
+        if (job := find()) is not None:
+            port = os.environ.get("JAX_COORDINATOR_PORT", job.port)
+            return address or f"{job.host}:{port}", job.num_processes, job.process_id
+    return address, None, None
+
+
+def _variables(*names: str) -> list[str] | None:
+    """Reads variables; None if one of them is not set."""
+    values = [os.environ[name] for name in names if name in os.environ]
+    return values if len(values) == len(names) else None
+
+
+def _port_for(job: int) -> int:
+    """Picks one of the last 4,096 ports, so that jobs on a host seldom share one."""
+    return 2**16 - 2**12 + job % 2**12
+
+
+def _slurm_job() -> Job | None:
+    names = "JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID"
+    found = _variables(*(f"SLURM_{name}" for name in names))
+    if found is None:
+        return None
+    job, nodes, num_processes, process_id, _ = found
+    # The first of a list such as rack[1-2]node[007,9],other; a range has its first.
+    first = re.match(r"(\[[^]]*\]|[^,[])*", nodes)
+    host = re.sub(r"\[(\w+)[^]]*\]", r"\1", first[0] if first else nodes)
+    return Job(host, _port_for(int(job)), num_processes, process_id)
+
+
+def _open_mpi_job() -> Job | None:
+    names = "MCA_orte_hnp_uri", "COMM_WORLD_SIZE", "COMM_WORLD_RANK"
+    found = _variables(*(f"OMPI_{name}" for name in names))
+    if found is None:
+        return None
+    # As in 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911; IPv6 is in brackets.
+    uri, num_processes, process_id = found
+    parts = re.match(r"(\d+)\..*?tcp6?://(\[?)([^],]+?)(?:[],]|:\d+$)", uri)
+    if parts is None:
+        raise ValueError(
+            "OMPI_MCA_orte_hnp_uri must be JOB.0;tcp://HOST:PORT, "
+            f"got {uri!r}; pass coordinator, num_processes and process_id"
+        )
+    job, bracket, host = parts.groups()
+    # Numbers of jobs are multiples of 4,096.
+    port = _port_for(int(job) // 2**12)
+    return Job(f"[{host}]" if bracket else host, port, num_processes, process_id)
+
+
+TPU_PORT = 8482
+
+
+def _gke_job() -> Job | None:
+    hosts = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get(
+        "TPU_WORKER_HOSTNAMES"
+    )
+    number = os.environ.get("TPU_WORKER_ID")
+    if not hosts or number is None:
+        return None
+    return _tpu_job(hosts.split(","), int(number), os.environ)
+
+
+def _cloud_tpu_job() -> Job | None:
+    if "TPU_SKIP_MDS_QUERY" in os.environ or not _has_tpu():
+        return None
+    try:
+        number, hosts, known = map(
+            _metadata, ("agent-worker-number", "worker-network-endpoints", "tpu-env")
+        )
+    except OSError as error:
+        raise ConnectionError(
+            "the metadata server of this TPU VM must say which process this is, got "
+            f"{error}; pass coordinator, num_processes and process_id, or set "
+            "TPU_SKIP_MDS_QUERY=1"
+        ) from error
+    if number is None or hosts is None:
+        return None
+    # Either names, or triples of name, number and address.
+    names = [host.split(":")[-1] for host in hosts.split(",")]
+    pairs = re.findall(r"^(\w+) *: *'?([^'\n]*)", known or "", re.MULTILINE)
+    return _tpu_job(names, int(number), {**dict(pairs), **os.environ})
+
+
+def _tpu_job(hosts: list[str], number: int, known: Mapping[str, str]) -> Job:
+    """Numbers the hosts of all slices, those of a slice in sequence."""
+    slices = int(known.get("MEGASCALE_NUM_SLICES") or 1)
+    own_slice = int(known.get("MEGASCALE_SLICE_ID") or 0)
+    first = known.get("MEGASCALE_COORDINATOR_ADDRESS") or hosts[0]
+    count = len(hosts)
+    process_id = number + own_slice * count
+    return Job(first.split(":")[0], TPU_PORT, count * slices, process_id)
+
+
+def _has_tpu() -> bool:
+    """Looks for a device of Google's on the PCI bus that is no disk or network card."""
+    for file in pathlib.Path("/sys/bus/pci/devices").glob("*/vendor"):
+        kind = file.with_name("class").read_text()
+        if file.read_text().strip() == "0x1ae0" and kind[:4] not in ("0x01", "0x02"):
+            return True
+    return False
+
+
+def _metadata(key: str) -> str | None:
+    """Reads what Google Cloud knows about this machine; None if it knows nothing."""
+    server = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
+    request = urllib.request.Request(
+        f"http://{server}/computeMetadata/v1/instance/attributes/{key}",
+        headers={"Metadata-Flavor": "Google"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.read(1 << 20).decode()
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise

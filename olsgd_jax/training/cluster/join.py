@@ -74,7 +74,7 @@ def join(
     """
     check_count("join_timeout", join_timeout)
     check_count("peer_timeout", peer_timeout)
-    found = find_processes(coordinator, num_processes, process_id, join_timeout)
+    found = find_processes(coordinator, num_processes, process_id)
     if found is None or found[1] == 1:
         return Process(0, 1)
     coordinator, num_processes, process_id = found
