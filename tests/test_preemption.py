@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from experiments.cli.output import describe_stop
 from experiments.launch import end_all, free_coordinator, start
 from experiments.robustness.same_run import end_of
 from olsgd_jax.training import Checkpoints, Config, PreemptedError, Preemption, train
+from olsgd_jax.training.cluster import agreement
+from olsgd_jax.training.cluster.channel import Channel
 from olsgd_jax.training.cluster.preemption import RESUMABLE
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -144,6 +147,19 @@ def test_a_process_that_computes_still_takes_part_in_the_agreement():
     for text in written:
         found = re.search(r"stops: True seconds: (.*)", text)
         assert float(found[1]) < 5
+
+
+def test_one_that_is_gone_is_not_waited_for(monkeypatch):
+    own, other = socket.socketpair()
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(agreement, "current_channel", lambda: Channel(0, [own]))
+    with own:
+        agreed = agreement.Agreement()
+        agreed.is_asked = True
+        other.close()
+        message = "must stay connected to stop together, got 1 of 2"
+        with pytest.raises(ConnectionError, match=message):
+            agreed()
 
 
 def test_processes_that_did_not_join_cannot_agree(monkeypatch):

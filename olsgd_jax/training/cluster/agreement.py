@@ -54,17 +54,26 @@ class Agreement:
             self._channel.listen(self._topic, self._hear)
 
     def __call__(self) -> bool:
-        """Says whether to stop here."""
+        """Says whether to stop here.
+
+        Raises:
+          ConnectionError: if another process is gone that would have to know.
+        """
         if jax.process_count() == 1:
             return self.is_asked
         with self._changed:
             if self.is_asked:
                 self._tell()
-            self._changed.wait_for(lambda: not self._counts or self._is_agreed)
+            while self._counts and not self._changed.wait_for(self._is_agreed, 1):
+                if self._channel is not None and self._channel.has_lost:
+                    raise ConnectionError(
+                        "processes must stay connected to stop together, got "
+                        f"{len(self._counts)} of {jax.process_count()}; JAX or another "
+                        "process may say which is gone"
+                    )
             self._num_calls += 1
-            return self._is_agreed and self._num_calls > max(self._counts.values())
+            return self._is_agreed() and self._num_calls > max(self._counts.values())
 
-    @property
     def _is_agreed(self) -> bool:
         return len(self._counts) == jax.process_count()
 

@@ -43,6 +43,7 @@ class Channel:
     def __init__(self, process_id: int, connections: Sequence[socket.socket]) -> None:
         """Starts to read."""
         self.has_heard = False  # that another process fails
+        self.has_lost = False  # the connection to another process
         self._is_over = False  # this process may end
         self._process_id, self._connections = process_id, tuple(connections)
         self._is_failing = threading.Event()
@@ -100,6 +101,7 @@ class Channel:
                     except OSError:
                         part = b""
                     if not part:
+                        self.has_lost = True
                         selector.unregister(connection)
                         continue
                     *lines, begun[connection] = (begun[connection] + part).split(b"\n")

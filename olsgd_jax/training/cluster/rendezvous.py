@@ -67,7 +67,10 @@ def connect_processes(
         connections = [_report_to(address, tokens, who, timeout)]
     for connection in connections:
         connection.settimeout(PATIENCE)
+        # It may be silent for days, which some networks take for its end.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):  # not on macOS
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
     return connections
 
 
@@ -106,7 +109,7 @@ class Arrivals:
     def __init__(self, listeners: list[socket.socket], tokens: Tokens) -> None:
         """Starts with nobody."""
         self.here: dict[int, socket.socket] = {}  # processes, by their number
-        self.unfit: list[socket.socket] = []  # one whose number is of another
+        self.unfit: list[socket.socket] = []  # whose numbers do not fit
         self._tokens = tokens
         self._has_refused = False
         # What came so far on a connection, and when the rest is due.
