@@ -18,7 +18,7 @@ from typing import TextIO
 import jax
 
 from experiments.links.hosts import INTERFACE, NAMES, address, hosts, on_signals, stop
-from olsgd_jax.training import FOLLOWED
+from olsgd_jax.training import FOLLOWED, variables
 from olsgd_jax.training import join as join_others
 
 TIMEOUT = 3600  # seconds
