@@ -65,7 +65,7 @@ def test_every_kind_of_page_has_its_examples():
 
 
 @pytest.mark.parametrize(
-    ("page", "module"), found(r"-m ((?:experiments|olsgd_jax)\.\w+)")
+    ("page", "module"), found(r"-m ((?:experiments|olsgd_jax)(?:\.\w+)+)")
 )
 def test_a_command_has_its_script(page, module):
     path = ROOT / module.replace(".", "/")
