@@ -158,6 +158,10 @@ def test_a_dry_run_refuses_what_the_run_refuses(options, message, how, tmp_path)
     ("options", "message"),
     [
         (["--strategy", "adam"], "strategy must be one of sync_sgd"),
+        (
+            ["--strategy", "powersgd", "--strategy-args", "rank=1.5"],
+            "strategy_args: rank must be a whole number, got 1.5",
+        ),
         (["--epochs", "2"], "--epochs needs a --preset"),
         (["--model", "resnet8"], "model must be one of mlp for digits"),
         (
