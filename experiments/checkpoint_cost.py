@@ -49,7 +49,7 @@ class TimedCheckpoints(Checkpoints):
         number: int,
         tree: ArrayTree,
         facts: dict | None = None,
-        score: float = float("-inf"),
+        score: float | None = None,
     ) -> None:
         """Saves, and notes how long that took."""
         began = time.perf_counter()

@@ -1,5 +1,8 @@
 """Checkpoints: what is written is read again bit for bit, or not at all."""
 
+import inspect
+import logging
+import os
 import shutil
 import threading
 import time
@@ -13,13 +16,12 @@ import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from olsgd_jax import init_state, overlap_local_sgd, worker_mesh
-from olsgd_jax.training import Checkpoints
-from olsgd_jax.training.checkpoints import manager as directory_module
-from olsgd_jax.training.checkpoints import packs
+from olsgd_jax import init_state, overlap_local_sgd, to_workers, worker_mesh
+from olsgd_jax.training import Checkpoints, Config, train
 from olsgd_jax.training.checkpoints import schedule as due_module
-from olsgd_jax.training.checkpoints.packs import LARGEST, LARGEST_WHOLE, make_packs
+from olsgd_jax.training.checkpoints.codec import to_flat
 from olsgd_jax.training.checkpoints.schedule import Due
+from olsgd_jax.training.components import build
 
 
 def state_of(seed=0, width=3, mesh=None):
@@ -103,7 +105,7 @@ def placed(*axes):
         (2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2
     )
     place = NamedSharding(mesh, PartitionSpec(*axes))
-    shapes = {"v": (4, 2), "m": (4, 6), "t": (4, 2, 5), "l": (4, LARGEST // 8 + 2)}
+    shapes = {"v": (4, 2), "m": (4, 6), "t": (4, 2, 5), "l": (4, 2**17 + 2)}
     arrays = {
         name: jax.random.normal(jax.random.key(i), shape)
         for i, (name, shape) in enumerate(shapes.items())
@@ -122,16 +124,7 @@ def test_arrays_may_be_read_to_other_places_than_they_had(tmp_path, of, to):
         assert found[name].sharding == x.sharding
 
 
-def test_small_arrays_whose_rows_are_whole_are_written_as_one():
-    assert make_packs(placed("a")) == [["m", "t", "v"]]
-    assert make_packs(placed("a", "b")) == []
-    other_spelling = {**placed("a"), "m": placed("a", None)["m"]}
-    assert make_packs(other_spelling) == [["m", "t", "v"]]
-    with_number = {**placed("a"), "n": jnp.ones(()), "none": jnp.ones((4, 0))}
-    assert make_packs(with_number) == [["m", "t", "v"]]
-
-
-def test_types_of_32_bits_share_a_pack_and_keep_their_bits(tmp_path):
+def test_types_of_32_bits_keep_their_bits(tmp_path):
     bits = jnp.array([0x7FC00001, 0xBFC00000, 1], jnp.uint32)  # NaN, -1.5, denormal
     tree = {
         "f": jax.lax.bitcast_convert_type(bits, jnp.float32),
@@ -141,33 +134,9 @@ def test_types_of_32_bits_share_a_pack_and_keep_their_bits(tmp_path):
         "g": jnp.arange(3, dtype=jnp.bfloat16) / 3,
         "h": jnp.ones(3, jnp.bfloat16),
     }
-    assert sorted(make_packs(tree)) == [["f", "i", "u"], ["g", "h"]]
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, tree)
         assert_same_bits(checkpoints.restore(tree).tree, tree)
-
-
-@pytest.mark.parametrize(("largest", "num_parts"), [(LARGEST_WHOLE, 1), (0, 4)])
-def test_a_small_pack_is_one_part_wherever_it_lies(
-    tmp_path, monkeypatch, largest, num_parts
-):
-    monkeypatch.setattr(packs, "LARGEST_WHOLE", largest)
-    with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(1, placed("a"))
-        assert_same_bits(checkpoints.restore(placed("b")).tree, placed("b"))
-    parts = [path.name for path in (tmp_path / "1" / "packs.0").glob("[0-9]*")]
-    assert len(parts) == num_parts
-
-
-def test_one_state_is_a_handful_of_arrays(monkeypatch, tmp_path):
-    written = []
-    kept = ocp.args.PyTreeSave
-    monkeypatch.setattr(
-        ocp.args, "PyTreeSave", lambda tree: written.append(tree) or kept(tree)
-    )
-    with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(1, state_of())
-    assert len(jax.tree.leaves(written)) < len(jax.tree.leaves(state_of())) / 2
 
 
 def test_where_there_is_none_there_is_none(tmp_path):
@@ -209,32 +178,21 @@ def test_checkpoints_are_deleted_while_a_run_goes_on(tmp_path):
         for number in range(1, 6):
             checkpoints.save(number, jnp.ones(2), score=number)
         assert checkpoints.numbers() == [5]
-        # The last that was moved goes with the next that is written.
-        assert [path.name for path in (tmp_path / "going").iterdir()] == ["4"]
-
-
-def test_what_a_killed_process_was_deleting_is_gone(best_first, monkeypatch):
-    # It dies with two checkpoints moved away, and with one of them half deleted.
-    monkeypatch.setattr(directory_module, "delete_going", lambda directory: None)
-    assert kept_after_going_on(best_first) == {"1", "5", "6", "going"}
-    moved = sorted(path.name for path in (best_first / "going").iterdir())
-    assert moved == ["2", "3", "4"]
-    shutil.rmtree(best_first / "going" / "3" / "alone.0")
-    monkeypatch.undo()
-    with Checkpoints(best_first, keep=2) as checkpoints:
-        assert {path.name for path in best_first.iterdir()} == {"1", "5", "6"}
-        assert checkpoints.restore(jnp.ones(2)).number == 6
 
 
 def test_what_a_killed_process_was_writing_is_gone(copied):
-    (copied / "2").rename(copied / "2.orbax-checkpoint-tmp")
+    (copied / "2").rename(copied / "7.orbax-checkpoint-tmp")
     with Checkpoints(copied) as checkpoints:
-        assert {path.name for path in copied.iterdir()} == {"1"}
+        assert checkpoints.numbers() == [1]
         checkpoints.save(2, state_of(5))
+        checkpoints.wait()
+        assert {path.name for path in copied.iterdir()} == {"1", "2"}
         assert_same_bits(checkpoints.restore(state_of()).tree, state_of(5))
 
 
-@pytest.mark.parametrize("name", ["about.json", "alone.0", "commit_success.txt", "*"])
+@pytest.mark.parametrize(
+    "name", ["about", "state", "metrics", "commit_success.txt", "*"]
+)
 def test_one_that_is_damaged_is_not_the_best(best_first, name):
     for path in (best_first / "2").glob(name):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -317,12 +275,216 @@ def test_damage_is_noticed_wherever_it_is(written, tmp_path, damage):
 
 
 def test_a_number_can_be_saved_again_once_it_was_damaged(copied):
-    truncate(copied / "2" / "about.json")
+    truncate(copied / "2" / "about" / "metadata")
     with Checkpoints(copied) as checkpoints:
         with pytest.warns(UserWarning, match="is damaged"):
             assert checkpoints.restore(state_of()).number == 1
         checkpoints.save(2, state_of(7), {"seed": 7})
         assert checkpoints.restore(state_of()).facts == {"seed": 7}
+
+
+def test_plain_orbax_restores_what_train_wrote(tmp_path):
+    config = Config(num_rounds=2, width=4, batch_size=4, num_workers=2)
+    with Checkpoints(tmp_path) as checkpoints:
+        list(train(config, checkpoints=checkpoints))
+        found = checkpoints.restore(build(config).init())
+
+    with ocp.CheckpointManager(tmp_path) as manager:
+        items = ocp.args.Composite(state=ocp.args.StandardRestore())
+        state = manager.restore(manager.latest_step(), args=items)["state"]
+
+    assert_same_bits(to_flat(state), to_flat(found.tree))
+
+
+def test_nothing_of_the_logging_is_changed(tmp_path):
+    loggers = [logging.getLogger(name) for name in (None, "absl", "orbax")]
+    before = [(x.level, [*x.filters], [*x.handlers]) for x in loggers]
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, jnp.ones(2))
+    assert [(x.level, x.filters, x.handlers) for x in loggers] == before
+
+
+def test_nothing_is_logged_unless_it_is_news(tmp_path, caplog):
+    for number in (1, 3):
+        with Checkpoints(tmp_path, keep=1) as checkpoints:
+            checkpoints.restore(jnp.ones(2))
+            checkpoints.save(number, jnp.ones(2))
+            checkpoints.save(number + 1, jnp.ones(2), score=0.5)
+    assert [x for x in caplog.records if x.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("score", [float("nan"), None])
+def test_without_a_score_a_checkpoint_is_never_the_best(tmp_path, score):
+    with Checkpoints(tmp_path, keep=1) as checkpoints:
+        for number, now in ((1, 0.1), (2, 0.9), (3, score), (4, score), (5, 0.3)):
+            checkpoints.save(number, jnp.ones(2), score=now)
+        assert checkpoints.numbers() == [5, 2]
+
+
+@pytest.mark.parametrize("number", ["../x", "1", 1.0, True, -1, None])
+def test_a_checkpoint_has_a_number(tmp_path, number):
+    save = inspect.unwrap(Checkpoints.save)  # without the type check of the tests
+    with Checkpoints(tmp_path / "here") as checkpoints:
+        with pytest.raises((TypeError, ValueError), match="^number must be"):
+            save(checkpoints, number, jnp.ones(2))
+        assert checkpoints.numbers() == []
+    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_numbers_rise(copied, number):
+    with Checkpoints(copied) as checkpoints:
+        with pytest.raises(ValueError, match="^number must be above 2, the newest"):
+            checkpoints.save(number, state_of(7))
+        assert_same_bits(checkpoints.restore(state_of()).tree, state_of(2))
+
+
+def test_a_run_outlives_its_directory(tmp_path):
+    with Checkpoints(tmp_path / "d", keep=1) as checkpoints:
+        checkpoints.save(1, jnp.ones(2), score=0.9)
+        checkpoints.wait()
+        shutil.rmtree(tmp_path / "d")
+        assert checkpoints.numbers() == []
+        assert checkpoints.restore(jnp.ones(2)) is None
+        for number, score in ((2, 0.2), (3, 0.3), (4, 0.1)):
+            checkpoints.save(number, jnp.full(2, number), score=score)
+        assert checkpoints.restore(jnp.ones(2, int)).tree.tolist() == [4, 4]
+        assert checkpoints.numbers() == [4, 3]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {},
+        None,
+        {"none": jnp.ones((2, 0)), "some": jnp.ones(2)},
+        {"none": jnp.ones((0, 3), jnp.int8)},
+        (jnp.ones(1), (), {"a": None}, optax.EmptyState()),
+        jnp.ones(0),
+    ],
+)
+def test_a_tree_may_hold_little_or_nothing(tmp_path, tree):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, tree, {"seed": 3})
+        checkpoints.save(2, tree, {"seed": 4})
+        found = checkpoints.restore(tree)
+    assert found.facts == {"seed": 4}
+    assert_same_bits(found.tree, tree)
+
+
+@pytest.mark.parametrize("places", [1, 4])
+def test_what_is_empty_is_put_where_it_is_asked(tmp_path, places):
+    like = to_workers({"none": jnp.ones(0)}, 4, worker_mesh(places))
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, {"none": jnp.ones((4, 0))})
+        found = checkpoints.restore(like).tree
+    assert found["none"].sharding == like["none"].sharding
+
+
+def test_facts_may_be_changed_at_once(tmp_path):
+    facts = {"losses": [1.0]}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, jnp.ones(2), facts)
+        facts["losses"].append(2.0)
+        assert checkpoints.restore(jnp.ones(2)).facts == {"losses": [1.0]}
+
+
+def replace(path, make):
+    path.unlink()
+    make(path)
+
+
+STRANGE = {
+    "a number with a zero": lambda d: shutil.copytree(d / "2", d / "010"),
+    "other digits": lambda d: shutil.copytree(d / "2", d / "1\u0663"),
+    "a file": lambda d: (d / "9").write_text("9"),
+    "a pipe": lambda d: os.mkfifo(d / "9"),
+    "a loop of links": lambda d: (d / "9").symlink_to("9"),
+    "a link to nothing": lambda d: (d / "9").symlink_to("gone"),
+    "an empty directory": lambda d: (d / "9").mkdir(),
+}
+
+
+@pytest.mark.parametrize("make", STRANGE.values(), ids=STRANGE.keys())
+def test_what_only_looks_like_a_checkpoint_is_set_aside(copied, make):
+    make(copied)
+    [strange] = [x.name for x in copied.iterdir() if x.name not in ("1", "2")]
+    with (
+        pytest.warns(UserWarning, match=f"{strange} is damaged: "),
+        Checkpoints(copied) as checkpoints,
+    ):
+        assert_same_bits(checkpoints.restore(state_of()).tree, state_of(2))
+    with Checkpoints(copied) as checkpoints:
+        checkpoints.save(9, state_of(9))
+        assert_same_bits(checkpoints.restore(state_of()).tree, state_of(9))
+
+
+METRICS = ["{", "[1]", "1", '{"score": null}', '{"score": NaN}', "[" * 10**5]
+
+
+@pytest.mark.parametrize("content", METRICS)
+def test_a_score_that_cannot_be_read_is_damage(best_first, content):
+    (best_first / "3" / "metrics" / "metrics").write_text(content)
+    with (
+        pytest.warns(UserWarning, match="3 is damaged: metrics/metrics cannot be read"),
+        Checkpoints(best_first) as checkpoints,
+    ):
+        assert checkpoints.restore(jnp.ones(2)).number == 2
+
+
+def test_a_score_may_become_unreadable_during_a_run(tmp_path):
+    with Checkpoints(tmp_path, keep=1) as checkpoints:
+        checkpoints.save(1, jnp.ones(2), score=0.1)
+        checkpoints.wait()
+        (tmp_path / "1" / "metrics" / "metrics").write_text("{")
+        with pytest.warns(UserWarning, match="1 is damaged"):
+            checkpoints.save(2, jnp.ones(2), score=0.2)
+        assert checkpoints.numbers() == [2]
+
+
+FILE = "state/manifest.ocdbt"
+UNREADABLE = {
+    "a directory": lambda path: path.mkdir(),
+    "a loop of links": lambda path: path.symlink_to(path.name),
+    "a link to elsewhere": lambda path: path.symlink_to("/etc/passwd"),
+    "a pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE.keys())
+@pytest.mark.parametrize("name", ["checksums.json", "about/metadata", FILE])
+def test_a_file_that_cannot_be_read_is_damage(copied, name, make):
+    replace(copied / "2" / name, make)
+    with (
+        pytest.warns(UserWarning, match=f"2 is damaged: {name}"),
+        Checkpoints(copied) as checkpoints,
+    ):
+        assert_same_bits(checkpoints.restore(state_of()).tree, state_of(1))
+
+
+CHECKSUMS = ["{}", "[]", "null", '{"format": 2}', '{"format": 2, "files": {}}']
+CHECKSUMS += ['{"format": 2, "files": ["about"]}', "[" * 10**5]
+CHECKSUMS += ['{"format": 2, "files": {"a\\u0000b": "1"}}']
+
+
+@pytest.mark.parametrize("content", CHECKSUMS)
+def test_checksums_of_nothing_are_damage(copied, content):
+    (copied / "2" / "checksums.json").write_text(content)
+    with pytest.warns(UserWarning, match="2 is damaged"), Checkpoints(copied) as found:
+        assert found.restore(state_of()).number == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "version"),
+    [('{"about.json": "3 00000000"}', "1"), ('{"format": 3}', "3")],
+)
+def test_another_format_is_refused_and_stays(copied, content, version):
+    (copied / "2" / "checksums.json").write_text(content)
+    with Checkpoints(copied) as checkpoints:
+        message = f"2 has format {version}, but this version of the library reads form"
+        with pytest.raises(ValueError, match=message):
+            checkpoints.restore(state_of())
+        assert checkpoints.numbers() == [2, 1]
 
 
 def test_minutes_are_minded_too():

@@ -13,6 +13,7 @@ import pytest
 
 from experiments.report import write_report
 from olsgd_jax.training import Checkpoints, Config, write_records
+from olsgd_jax.training.checkpoints import integrity
 from olsgd_jax.training.data.array_cache import cached_arrays
 
 NO_SPACE = "cannot be written: No space left on device"
@@ -20,8 +21,8 @@ NO_SPACE = "cannot be written: No space left on device"
 
 @pytest.fixture
 def disk(tmp_path):
-    """A disk of 256 kB."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)]
+    """A disk of 1,280 kB, of which a checkpoint leaves 1,024 kB to its metadata."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1280k", "tmpfs", str(tmp_path)]
     try:
         done = subprocess.run(mount, capture_output=True, text=True)
     except OSError as error:
@@ -60,18 +61,21 @@ def test_a_cache_of_arrays_names_its_file_and_the_way_out(disk):
     assert os.listdir(disk) == []
 
 
-def test_a_checkpoint_is_named_and_those_before_it_stay(disk, caplog):
+@pytest.mark.parametrize("spare", [2**20, -(10**9)], ids=["before", "while"])
+def test_a_checkpoint_is_named_and_those_before_it_stay(disk, monkeypatch, spare):
+    # A disk may look large enough, and be full while a checkpoint is written.
+    monkeypatch.setattr(integrity, "SPARE", spare)
     small, large = (
         {"w": jnp.arange(9.0)},
-        {"w": jax.random.normal(jax.random.key(0), 10**5)},
+        {"w": jax.random.normal(jax.random.key(0), 10**6)},
     )
+    message = rf"^checkpoint 2 in {disk} {NO_SPACE}; those before it are as they w"
     with Checkpoints(disk) as checkpoints:
         checkpoints.save(1, small)
-        checkpoints.save(2, large)
-        message = rf"^checkpoint 2 in {disk} {NO_SPACE}; those before it are as they w"
+        checkpoints.wait()
         with pytest.raises(OSError, match=message):
-            checkpoints.wait()
-    assert caplog.text == ""  # orbax logs whole traces of it
+            [checkpoints.save(2, large), checkpoints.wait()]
+        assert (disk / "2.orbax-checkpoint-tmp").exists() == (spare < 0)
     with Checkpoints(disk) as checkpoints:
         found = checkpoints.restore(small)
     assert found.number == 1

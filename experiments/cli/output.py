@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import logging
 import os
 import pathlib
 import secrets
@@ -91,6 +92,9 @@ def open_checkpoints(
             "processes"
         )
         return contextlib.nullcontext()
+    # orbax logs the errors that it raises, with their traces; `train` says them in a
+    # line.
+    logging.getLogger("absl").addFilter(_is_not_of_orbax)
     return Checkpoints(args.out / CHECKPOINTS, args.keep)
 
 
@@ -121,6 +125,10 @@ def _outputs(args: argparse.Namespace) -> list[pathlib.Path]:
     """Lists what there is of a run."""
     paths = [args.out / name for name in (RECORDS, EVENTS, CHECKPOINTS)]
     return [path for path in paths if os.path.lexists(path)]
+
+
+def _is_not_of_orbax(record: logging.LogRecord) -> bool:
+    return "orbax" not in record.pathname
 
 
 def _is_shared(directory: pathlib.Path) -> bool:

@@ -20,7 +20,7 @@ from tests.mistakes import run
 TREE, CONFIG = {"w": jnp.zeros(3)}, Config(num_rounds=2, width=4)
 LAYOUT = Layout(4, mapping=None, devices="1 x cpu", num_processes=1)
 FACTS = {**Progress(round=1)._asdict(), "config": vars(CONFIG), "versions": versions()}
-FACTS["layout"] = LAYOUT._asdict()
+FACTS |= {"layout": LAYOUT._asdict()}
 BACK = {"rollback": {"round": 1, "to": 0, "learning_rate": 0.1}}
 
 
@@ -57,10 +57,27 @@ def went_on(**facts):
 def damaged(name, content):
     def mistake(tmp):
         with Checkpoints(tmp) as checkpoints:
-            checkpoints.save(1, TREE)
+            checkpoints.save(1, TREE, score=0.5)
             checkpoints.wait()
             (tmp / "1" / name).write_text(content)
             assert checkpoints.restore(TREE) is None
+
+    return mistake
+
+
+def not_the_newest(tmp):
+    with Checkpoints(tmp) as checkpoints:
+        for number in (2, 1):
+            checkpoints.save(number, TREE)
+
+
+def strange(make):
+    """Opens a directory with something in it that is no checkpoint."""
+
+    def mistake(tmp):
+        make(tmp)
+        with Checkpoints(tmp) as checkpoints:
+            assert checkpoints.numbers() == []
 
     return mistake
 
@@ -109,13 +126,23 @@ CHECKPOINTS = {
     "a checkpoint of another version of jax (a warning)": went_on(versions=OTHER),
     "a run that went back, without `rollbacks`": went_on(records=[BACK]),
     "a checkpoint without its checksums (a warning)": damaged("checksums.json", ""),
-    "a checkpoint that was changed (a warning)": damaged("about.json", "{}"),
+    "a checkpoint that was changed (a warning)": damaged("about/metadata", "{}"),
     "checksums of files outside (a warning)": damaged(
-        "checksums.json", '{"../../secret": "0"}'
+        "checksums.json", '{"format": 2, "files": {"../../secret": "0"}}'
     ),
     "checksums of files that are gone (a warning)": damaged(
-        "checksums.json", '{"gone": "0"}'
+        "checksums.json", '{"format": 2, "files": {"gone": "0"}}'
     ),
+    "checksums of nothing (a warning)": damaged("checksums.json", "{}"),
+    "a file that cannot be read (a warning)": damaged(
+        "checksums.json", '{"format": 2, "files": {"\\u0000": "0"}}'
+    ),
+    "a score that cannot be read (a warning)": damaged("metrics/metrics", "{"),
+    "a checkpoint named `010` (a warning)": strange(lambda tmp: (tmp / "010").mkdir()),
+    "a file named `9` (a warning)": strange(lambda tmp: (tmp / "9").touch()),
+    "a checkpoint of another format": damaged("checksums.json", '{"format": 3}'),
+    "`save('../x', tree)`": lambda tmp: Checkpoints(tmp).save("../x", TREE),
+    "a checkpoint that is not the newest": not_the_newest,
     "`Checkpoints(directory, keep=0)`": lambda tmp: Checkpoints(tmp, keep=0),
     "`Due(minutes=0)`": lambda tmp: Due(minutes=0),
     "names that are the same with dots": lambda tmp: Checkpoints(tmp).save(

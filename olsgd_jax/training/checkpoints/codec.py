@@ -1,105 +1,118 @@
-"""Trees as flat dictionaries of plain arrays, as checkpoints hold them.
+"""Trees of arrays, as orbax can write them, and what it does not keep about them.
 
-Names are paths into the tree, such as `params.Dense_0.kernel`; random keys become the
-numbers behind them. What names and shapes a tree has is all that is asked of the one it
-is read back into, so a difference can be said in a sentence.
+orbax refuses arrays without elements. They are left out when a tree is written, and
+made anew when it is read.
 
-The type of an array that was made of one of Python's numbers is weak: it gives way to
-those of others. Whether it does so is kept as well, since results depend on it.
+An array made from a Python number has a weak type: it gives way to the types of other
+arrays. orbax does not keep that, and results depend on it, so the names of such arrays
+are saved as well. Names are paths into the tree, such as `params.Dense_0.kernel`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 
 import jax
 import jax.numpy as jnp
 
 from olsgd_jax.types import ArrayTree
 
-Flat = dict[str, jax.Array]
 AnyArray = jax.Array | jax.ShapeDtypeStruct
 
 
-def to_flat(tree: ArrayTree) -> Flat:
-    """Takes a tree apart.
+def to_arrays(tree: ArrayTree) -> ArrayTree:
+    """Makes arrays of all leaves.
+
+    >>> to_arrays({"step": 7})
+    {'step': Array(7, dtype=int32, weak_type=True)}
+    """
+    return jax.tree.map(_to_array, tree)
+
+
+def to_flat(tree: ArrayTree) -> dict[str, jax.Array]:
+    """Gives all arrays by name; random keys become the numbers behind them.
 
     >>> import jax, jax.numpy as jnp
     >>> flat = to_flat({"w": (jnp.zeros(3), jax.random.key(0))})
     >>> {name: x.shape for name, x in flat.items()}
     {'w.0': (3,), 'w.1': (2,)}
     """
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    # To ask jnp.asarray about what is an array takes longer than all else here.
-    arrays = [x if isinstance(x, jax.Array) else jnp.asarray(x) for _, x in leaves]
-    names = [_name(path) for path, _ in leaves]
-    flat = dict(zip(names, map(_plain, arrays), strict=True))
-    if len(flat) < len(leaves):
-        raise ValueError(
-            "tree must have names that differ once their parts are joined by dots, got "
-            f"{', '.join(names)}"
-        )
-    return flat
+    leaves = jax.tree.leaves(to_arrays(tree))
+    plain = [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
+    return dict(zip(_names(tree), plain, strict=True))
 
 
-def weak_in(flat: Flat) -> list[str]:
-    """Names the arrays whose types are weak.
+def shapes_of(tree: ArrayTree) -> dict[str, str]:
+    """Gives type and shape of every array by name.
+
+    >>> import jax.numpy as jnp
+    >>> shapes_of({"w": jnp.zeros((2, 3))})
+    {'w': 'float32[2,3]'}
+    """
+    leaves = jax.tree.leaves(tree)
+    shapes = [f"{x.dtype}[{','.join(map(str, x.shape))}]" for x in leaves]
+    return dict(zip(_names(tree), shapes, strict=True))
+
+
+def weak_in(tree: ArrayTree) -> list[str]:
+    """Names the arrays that have weak types.
 
     >>> import jax.numpy as jnp
     >>> weak_in({"w": jnp.zeros(3), "step": jnp.asarray(0)})
     ['step']
     """
-    return [name for name, x in flat.items() if x.weak_type]
+    leaves = zip(_names(tree), jax.tree.leaves(tree), strict=True)
+    return [name for name, x in leaves if not _is_key(x) and x.weak_type]
 
 
-def from_flat(flat: Flat, like: ArrayTree, weak: Sequence[str] = ()) -> ArrayTree:
-    """Puts a tree together again.
-
-    Args:
-      flat: its arrays.
-      like: has its structure.
-      weak: names of those whose types are to be weak.
+def without_empty(tree: ArrayTree) -> ArrayTree:
+    """Replaces every array without elements by None.
 
     >>> import jax.numpy as jnp
-    >>> from_flat({"w.0": jnp.ones(2)}, like={"w": (jnp.zeros(2),)})
-    {'w': (Array([1., 1.], dtype=float32),)}
+    >>> without_empty({"none": jnp.zeros((2, 0)), "one": jnp.ones(1)})
+    {'none': None, 'one': Array([1.], dtype=float32)}
     """
-
-    def leaf(path: tuple, own: AnyArray | float) -> jax.Array:
-        name = _name(path)
-        if isinstance(own, AnyArray) and _is_key(own):
-            return _as_key(flat[name], own)
-        x = flat[name]
-        return jax.device_put(_as_weak(x), x.sharding) if name in weak else x
-
-    return jax.tree_util.tree_map_with_path(leaf, like)
+    return jax.tree.map(lambda x: x if x.size else None, tree)
 
 
-def targets(like: ArrayTree) -> dict[str, jax.ShapeDtypeStruct]:
-    """Says of every plain array of a tree what it is like, and where it lies.
+def targets(like: ArrayTree) -> ArrayTree:
+    """Gives shape, type and sharding of every array.
 
     >>> import jax.numpy as jnp
     >>> targets({"w": jnp.zeros(3)})["w"].shape
     (3,)
     """
 
-    def described(x: AnyArray | float) -> jax.ShapeDtypeStruct:
-        x = x if isinstance(x, AnyArray) else jnp.asarray(x)
-        plain = jax.eval_shape(_plain, x)
-        return jax.ShapeDtypeStruct(plain.shape, plain.dtype, sharding=x.sharding)
+    def target(leaf: AnyArray | float) -> jax.ShapeDtypeStruct:
+        x = _to_array(leaf)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
 
-    leaves = jax.tree_util.tree_leaves_with_path(like)
-    return {_name(path): described(x) for path, x in leaves}
+    return jax.tree.map(target, like)
 
 
-def shapes_of(flat: Mapping[str, AnyArray]) -> dict[str, str]:
-    """Says of every array what it is like.
+def from_read(
+    tree: ArrayTree | None, asked: ArrayTree, weak: Collection[str]
+) -> ArrayTree:
+    """Restores what orbax does not keep.
+
+    Args:
+      tree: arrays that orbax has read, as `without_empty` left them; None if it left
+        none.
+      asked: `targets` of the whole tree.
+      weak: names of the arrays that have weak types.
 
     >>> import jax.numpy as jnp
-    >>> shapes_of({"w": jnp.zeros((2, 3))})
-    {'w': 'float32[2,3]'}
+    >>> asked = targets({"none": jnp.zeros((2, 0)), "one": jnp.ones(1)})
+    >>> from_read({"none": None, "one": jnp.ones(1)}, asked, weak=())
+    {'none': Array([], shape=(2, 0), dtype=float32), 'one': Array([1.], dtype=float32)}
     """
-    return {
-        name: f"{x.dtype}[{','.join(map(str, x.shape))}]" for name, x in flat.items()
-    }
+
+    def leaf(path: tuple, target: jax.ShapeDtypeStruct, x: jax.Array | None):
+        if x is None:
+            return jnp.zeros(target.shape, target.dtype, device=target.sharding)
+        return jax.device_put(_as_weak(x), x.sharding) if _name(path) in weak else x
+
+    if tree is None:
+        tree = jax.tree.map(lambda _: None, asked)
+    return jax.tree_util.tree_map_with_path(leaf, asked, tree)
 
 
 def check_same_shapes(where: str, found: dict[str, str], asked: dict[str, str]) -> None:
@@ -117,22 +130,27 @@ def check_same_shapes(where: str, found: dict[str, str], asked: dict[str, str]) 
         )
 
 
+def _names(tree: ArrayTree) -> list[str]:
+    names = [_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            "tree must have names that differ once their parts are joined by dots, got "
+            f"{', '.join(names)}"
+        )
+    return names
+
+
 def _name(path: tuple) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def _plain(x: jax.Array) -> jax.Array:
-    return jax.random.key_data(x) if _is_key(x) else x
+def _to_array(x: AnyArray | float) -> AnyArray:
+    # jnp.asarray is slow even if there is nothing to do.
+    return x if isinstance(x, AnyArray) else jnp.asarray(x)
 
 
 def _is_key(x: AnyArray) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
-def _as_key(data: jax.Array, like: AnyArray) -> jax.Array:
-    kinds: list = []
-    jax.eval_shape(lambda key: kinds.append(jax.random.key_impl(key)), like)
-    return jax.random.wrap_key_data(data, impl=kinds[0])
 
 
 @jax.jit

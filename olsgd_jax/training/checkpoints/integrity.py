@@ -1,10 +1,13 @@
-"""Seals: checksums of all files of a checkpoint, in a file beside them.
+"""Checksums of all files of a checkpoint, and the version of its format.
 
-Whatever reads a file need not be ready for one that was cut off or changed: it is not
-asked to read it.
+orbax does not notice all damage, so files that were truncated or changed are found
+before it reads them.
 """
 
+import errno
 import json
+import math
+import os
 import pathlib
 import shutil
 import warnings
@@ -14,27 +17,34 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-SEAL = "checksums.json"
-_UNSEALED = (SEAL, "_CHECKPOINT_METADATA")  # orbax still writes it, and nobody reads it
+from olsgd_jax.types import ArrayTree
+
+FORMAT = 2
+"""Version of what a checkpoint holds; version 1 did not say so."""
+CHECKSUMS = "checksums.json"
+SPARE = 2**20
+"""Bytes of free space that a checkpoint asks for in addition to its arrays."""
+_UNLISTED = (CHECKSUMS, "_CHECKPOINT_METADATA")  # orbax writes the second once more
+_UNREADABLE = (OSError, ValueError, TypeError, RecursionError)  # as a JSON object
 _BLOCK = 2**20  # bytes that are read at once
-_LONGEST = 500  # letters of what is said of damage
+_LONGEST = 500  # bytes of a description of damage
 
 
 class DamagedError(Exception):
     """Files are not as they were written."""
 
 
-def seal(directory: pathlib.Path) -> None:
-    """Writes the checksums of all files of a directory.
+def write_checksums(directory: pathlib.Path) -> None:
+    """Writes the checksums of all files of a checkpoint.
 
     >>> import pathlib, tempfile
     >>> directory = pathlib.Path(tempfile.mkdtemp())
     >>> (directory / "tree").mkdir()
     >>> _ = (directory / "tree" / "numbers").write_text("1 2 3")
-    >>> seal(directory)
-    >>> check_seal(directory)
+    >>> write_checksums(directory)
+    >>> check_files(directory)
     >>> _ = (directory / "tree" / "numbers").write_text("1 2 4")
-    >>> check_seal(directory)
+    >>> check_files(directory)
     Traceback (most recent call last):
     olsgd_jax.training.checkpoints.integrity.DamagedError: tree/numbers was changed
     """
@@ -43,68 +53,127 @@ def seal(directory: pathlib.Path) -> None:
     sums = {
         name: _checksum(path)
         for name, path in zip(names, files, strict=True)
-        if name not in _UNSEALED
+        if name not in _UNLISTED
     }
-    (directory / SEAL).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+    text = json.dumps({"format": FORMAT, "files": sums}, indent=1)
+    (directory / CHECKSUMS).write_text(text, encoding="utf-8")
 
 
-def seal_unnamed(directory: pathlib.Path, more: dict[str, str]) -> None:
-    """Seals a checkpoint, with some more files; the first process does."""
-    if jax.process_index() > 0:
-        return
-    for name, text in more.items():
-        (directory / name).write_text(text, encoding="utf-8")
-    seal(directory)
+def check_files(directory: pathlib.Path) -> None:
+    """Raises unless all files of a checkpoint are there, as they were written.
+
+    Raises:
+      DamagedError: if they are not.
+      ValueError: if the checkpoint has another format.
+    """
+    found = _read_checksums(directory)
+    if (version := found.get("format", 1)) != FORMAT:
+        raise ValueError(
+            f"checkpoint {directory} has format {version}, but this version of the "
+            f"library reads format {FORMAT}; resume with the version that wrote it"
+        )
+    sums = found.get("files")
+    if not isinstance(sums, dict) or not sums:
+        raise DamagedError(f"{CHECKSUMS} lists no files")
+    for name, checksum in sums.items():
+        try:
+            _check_file(directory, name, checksum)
+        except (OSError, ValueError, RuntimeError) as error:  # a loop of links is one
+            raise DamagedError(f"{name} cannot be read") from error
 
 
-def check_seal(directory: pathlib.Path) -> None:
-    """Raises unless all files are there, and as they were when they were sealed."""
-    try:
-        sums = json.loads((directory / SEAL).read_text(encoding="utf-8"))
-        expected = dict(sums)
-    except (OSError, ValueError, TypeError) as error:
-        raise DamagedError(f"{SEAL} cannot be read") from error
-    for name, checksum in expected.items():
-        path = directory / name
-        if not path.resolve().is_relative_to(directory.resolve()):
-            raise DamagedError(f"{name} is outside of it")
-        if not path.is_file():
-            raise DamagedError(f"{name} is missing")
-        if _checksum(path) != checksum:
-            raise DamagedError(f"{name} was changed")
-
-
-def check_seal_for_all(directory: pathlib.Path) -> None:
-    """Checks a seal in the first process, and raises in all of them."""
-    damage = ""
+def check_files_for_all(directory: pathlib.Path) -> None:
+    """Checks a checkpoint in the first process, and raises alike in all of them."""
+    damage, refusal = "", ""
     if jax.process_index() == 0:
         try:
-            check_seal(directory)
+            check_files(directory)
         except DamagedError as error:
             damage = str(error)
+        except ValueError as error:
+            refusal = str(error)
     if jax.process_count() > 1:
-        letters = list(damage.encode()[:_LONGEST])
-        text = np.zeros(_LONGEST, np.int32)
-        text[: len(letters)] = letters
-        text = multihost_utils.broadcast_one_to_all(text)
-        damage = bytes(text.tolist()).rstrip(b"\0").decode(errors="replace")
+        damage, refusal = _broadcast(damage), _broadcast(refusal)
     if damage:
         raise DamagedError(damage)
+    if refusal:
+        raise ValueError(refusal)
 
 
-def set_aside(directory: pathlib.Path, damage: DamagedError) -> None:
-    """Gives a damaged checkpoint another name, and says so, in all processes."""
-    aside = directory.with_name(f"{directory.name}.damaged")
-    warnings.warn(
-        f"checkpoint {directory} is damaged: {damage}; it is now {aside.name}, and the "
-        "one before it is used",
-        stacklevel=3,
-    )
+def check_space(directory: pathlib.Path, tree: ArrayTree) -> None:
+    """Raises an OSError, in all processes, if a tree does not fit on the disk.
+
+    On a disk that fills up, orbax prints a trace for every array that it cannot write.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    total, _, free = shutil.disk_usage(directory)
+    missing = sum(x.nbytes for x in jax.tree.leaves(tree)) + SPARE - free
+    if jax.process_count() > 1:
+        missing = float(multihost_utils.broadcast_one_to_all(np.float32(missing)))
+    if total and missing > 0:  # a total of 0: the drive does not say
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def set_aside(checkpoint: pathlib.Path, damage: DamagedError) -> None:
+    """Renames a damaged checkpoint, with a warning, in all processes."""
+    _warn_of(checkpoint, damage)
     if jax.process_index() == 0:
-        shutil.rmtree(aside, ignore_errors=True)  # of an earlier time
-        directory.rename(aside)
+        _rename(checkpoint)
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("a damaged checkpoint is set aside")
+
+
+def set_unreadable_aside(directory: pathlib.Path) -> None:
+    """Sets aside entries that are named like checkpoints but that orbax cannot list.
+
+    Only the first process does so, and before all of them list the directory.
+    """
+    if jax.process_index() > 0 or not directory.is_dir():
+        return
+    for path in directory.iterdir():
+        if path.name.isdecimal() and (problem := _why_unlistable(path)):
+            _warn_of(path, DamagedError(problem))
+            _rename(path)
+
+
+def _why_unlistable(checkpoint: pathlib.Path) -> str:
+    if checkpoint.name != (name := str(int(checkpoint.name))):
+        return f"its name must be {name}"
+    if not checkpoint.is_dir():
+        return "it is not a directory"
+    metrics = checkpoint / "metrics" / "metrics"
+    try:
+        if not metrics.exists() or not math.isnan(_read_json(metrics).get("score", 0)):
+            return ""
+    except _UNREADABLE:
+        pass
+    return "metrics/metrics cannot be read"
+
+
+def _read_checksums(directory: pathlib.Path) -> dict:
+    try:
+        found = _read_json(directory / CHECKSUMS)
+    except _UNREADABLE as error:
+        raise DamagedError(f"{CHECKSUMS} cannot be read") from error
+    if not found:
+        raise DamagedError(f"{CHECKSUMS} lists no files")
+    return found
+
+
+def _read_json(path: pathlib.Path) -> dict:
+    if not path.is_file():  # a pipe would be waited for
+        raise FileNotFoundError(path)
+    return dict(json.loads(path.read_bytes()))
+
+
+def _check_file(directory: pathlib.Path, name: str, checksum: str) -> None:
+    path = directory / name
+    if not path.resolve().is_relative_to(directory.resolve()):
+        raise DamagedError(f"{name} is outside of it")
+    if not path.is_file():
+        raise DamagedError(f"{name} is missing")
+    if _checksum(path) != checksum:
+        raise DamagedError(f"{name} was changed")
 
 
 def _checksum(path: pathlib.Path) -> str:
@@ -114,3 +183,33 @@ def _checksum(path: pathlib.Path) -> str:
         while block := file.read(_BLOCK):
             checksum, length = zlib.crc32(block, checksum), length + len(block)
     return f"{length} {checksum:08x}"
+
+
+def _broadcast(text: str) -> str:
+    """Gives the first process's text to all."""
+    letters = list(text.encode(errors="replace")[:_LONGEST])
+    padded = np.zeros(_LONGEST, np.int32)
+    padded[: len(letters)] = letters
+    padded = multihost_utils.broadcast_one_to_all(padded)
+    return bytes(padded.tolist()).rstrip(b"\0").decode(errors="replace")
+
+
+def _aside(checkpoint: pathlib.Path) -> pathlib.Path:
+    return checkpoint.with_name(f"{checkpoint.name}.damaged")
+
+
+def _warn_of(checkpoint: pathlib.Path, damage: DamagedError) -> None:
+    warnings.warn(
+        f"checkpoint {checkpoint} is damaged: {damage}; it is now "
+        f"{_aside(checkpoint).name}, and the one before it is used",
+        stacklevel=4,
+    )
+
+
+def _rename(checkpoint: pathlib.Path) -> None:
+    aside = _aside(checkpoint)
+    if aside.is_dir() and not aside.is_symlink():  # of an earlier time
+        shutil.rmtree(aside)
+    else:
+        aside.unlink(missing_ok=True)
+    checkpoint.rename(aside)

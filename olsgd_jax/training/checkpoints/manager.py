@@ -1,42 +1,67 @@
-"""A directory of checkpoints: written beside the training, read with suspicion.
+"""A directory of checkpoints: written in the background, checked before it is read.
 
-orbax writes a checkpoint in the background, under another name until it is whole, so a
-process that is killed leaves the checkpoints before it as they were. Beside the arrays
-lie facts of the caller's, as JSON, and the checksums of all files. A checkpoint that is
-not as it was written is set aside under a name that ends with `.damaged`, and the one
-before it is taken.
+orbax's `CheckpointManager` writes and deletes them. A checkpoint is a directory named
+after its round. It gets that name once it is whole, and holds
+
+    state           the arrays
+    about           JSON: the caller's facts, and what orbax does not keep
+    metrics         JSON: the score, if there is one
+    checksums.json  checksums of all these files, and the version of this format
+
+Plain orbax reads the arrays without this library:
+
+    with ocp.CheckpointManager(directory) as manager:
+        items = ocp.args.Composite(state=ocp.args.StandardRestore())
+        state = manager.restore(manager.latest_step(), args=items)["state"]
+
+A checkpoint that is not as it was written is set aside under a name that ends with
+`.damaged`, and the one before it is used.
 """
 
+import contextlib
 import json
+import math
 import pathlib
 from collections.abc import Callable
+from typing import NamedTuple
 
+import jax
 import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers
 
-from olsgd_jax._checks import check_count
-from olsgd_jax.training.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from olsgd_jax.training.checkpoints.codec import shapes_of, to_flat, weak_in
+from olsgd_jax._checks import check_count, check_seed
+from olsgd_jax.training.checkpoints.codec import (
+    check_same_shapes,
+    from_read,
+    shapes_of,
+    targets,
+    to_arrays,
+    weak_in,
+    without_empty,
+)
 from olsgd_jax.training.checkpoints.integrity import (
     DamagedError,
-    check_seal_for_all,
-    seal_unnamed,
+    check_files_for_all,
+    check_space,
     set_aside,
+    set_unreadable_aside,
+    write_checksums,
 )
-from olsgd_jax.training.checkpoints.keep import (
-    ABOUT,
-    NewestAndBest,
-    delete_going,
-    move_away,
-    numbers_in,
-    open_directory,
-)
-from olsgd_jax.training.checkpoints.packs import make_packs, pack
-from olsgd_jax.training.checkpoints.writer import (
-    UNNAMED,
-    make_writer,
-    writing_checkpoint,
-)
+from olsgd_jax.training.files import writing
 from olsgd_jax.types import ArrayTree
+
+
+class Checkpoint(NamedTuple):
+    """What `Checkpoints.restore` gives.
+
+    >>> from olsgd_jax.training import Checkpoint
+    >>> Checkpoint(number=3, tree=(), facts={"seed": 0}).number
+    3
+    """
+
+    number: int
+    tree: ArrayTree
+    facts: dict
 
 
 class Checkpoints:
@@ -45,8 +70,8 @@ class Checkpoints:
     All processes of a run make one, on a directory that they share, and call it alike.
 
     Args:
-      directory: of the checkpoints alone; made where there is none.
-      keep: how many of the newest stay, beside the one with the highest score.
+      directory: holds the checkpoints and nothing else; made where there is none.
+      keep: how many of the newest stay, in addition to the one with the highest score.
 
     >>> import jax.numpy as jnp, tempfile
     >>> from olsgd_jax.training import Checkpoints
@@ -61,38 +86,75 @@ class Checkpoints:
         """Opens the directory; see above."""
         check_count("keep", keep)
         self._directory = pathlib.Path(directory).absolute()
-        self._saving: tuple[int, str] | None = None  # number, and what ABOUT is to be
-        open_directory(self._directory, f"*{UNNAMED}")
-        self._policy = NewestAndBest(keep, self._directory)
-        self._writer = make_writer(self._seal)
+        self._writing: int | None = None  # number of the checkpoint
+        newest = checkpoint_managers.LatestN(keep)
+        best = checkpoint_managers.BestN(
+            get_metric_fn=_score, n=1, keep_checkpoints_without_metrics=False
+        )
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=checkpoint_managers.AnyPreservationPolicy(
+                [newest, best]
+            ),
+            best_fn=_score,  # or no scores are written
+            cleanup_tmp_directories=True,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._seal),
+        )
+        handlers = ocp.handlers.create_default_handler_registry(
+            # Trained numbers hardly shrink, and to try takes time from the rounds.
+            state=ocp.PyTreeCheckpointHandler(use_compression=False),
+            about=ocp.JsonCheckpointHandler(),
+        )
+        set_unreadable_aside(self._directory)
+        self._manager = ocp.CheckpointManager(
+            self._directory, options=options, handler_registry=handlers
+        )
 
     def save(
         self,
         number: int,
         tree: ArrayTree,
         facts: dict | None = None,
-        score: float = float("-inf"),
+        score: float | None = None,
     ) -> None:
         """Saves a tree of arrays; writing goes on in the background.
 
         Args:
-          number: of rounds or steps so far, above that of all before it.
+          number: rounds or steps so far, above the number of every other checkpoint.
           tree: what is saved. It may be donated as soon as this returns.
-          facts: what else is to be kept, as it can be written in JSON.
-          score: of how good it is.
+          facts: what else is saved, as JSON.
+          score: the higher the better. With None or NaN it is not a candidate for the
+            best.
+
+        Raises:
+          OSError: if this checkpoint, or the one before it, cannot be written.
         """
-        flat = to_flat(tree)
-        packs = make_packs(flat)
-        about = {"facts": facts or {}, "score": self._policy.note(number, score)}
-        about |= {"shapes": shapes_of(flat), "weak": weak_in(flat), "packs": packs}
-        packed = ocp.args.PyTreeSave(pack(flat, packs))
-        self.wait()
-        self._saving = number, json.dumps(about)
+        check_seed("number", number)  # that is, a whole number of 32 bits
+        arrays = to_arrays(tree)
+        about = {
+            "facts": facts or {},
+            "shapes": shapes_of(arrays),
+            "weak": weak_in(arrays),
+        }
+        # A copy: the caller may change the facts while they are written.
+        about = ocp.args.JsonSave(json.loads(json.dumps(about)))
+        items: dict[str, ocp.args.CheckpointArgs] = {"about": about}
+        written = without_empty(arrays)
+        if jax.tree.leaves(written):
+            items["state"] = ocp.args.PyTreeSave(written)
+        metrics = {} if score is None or math.isnan(score) else {"score": float(score)}
+        self._check_newest(number)
+        self._writing = int(number)
         try:
-            with writing_checkpoint(self._directory, number):
-                self._writer.save(self._path(number), args=packed)
-        except OSError:
-            self._saving = None
+            with self._naming_errors():
+                check_space(self._directory, written)
+                self._manager.save(
+                    self._writing,
+                    args=ocp.args.Composite(**items),
+                    metrics=metrics,
+                    force=True,  # whether it is time is not orbax's decision
+                )
+        except Exception:
+            self._writing = None
             raise
 
     def restore(
@@ -102,47 +164,48 @@ class Checkpoints:
 
         Args:
           like: a tree of the same arrays, or of `jax.ShapeDtypeStruct`s with a
-            sharding; they say where those that are read are put. Or a function of the
-            checkpoint's facts that gives it.
+            sharding; they say where those that are read are put. Or a function that
+            gives such a tree, called with the checkpoint's facts.
 
         Returns:
           What was saved; None where there is nothing.
 
         Raises:
-          ValueError: if the checkpoint is of other arrays.
+          ValueError: if the checkpoint has other arrays, or another format.
         """
         for number in self.numbers():
+            path = self._directory / str(number)
             try:
-                check_seal_for_all(self._path(number))
+                check_files_for_all(path)
             except DamagedError as damage:
-                set_aside(self._path(number), damage)
+                set_aside(path, damage)
             else:
-                return read_checkpoint(self._writer, self._path(number), like)
+                return _read(path, like)
         return None
 
     def numbers(self) -> list[int]:
         """Lists all checkpoints, the newest first."""
         self.wait()
-        return numbers_in(self._directory)
+        set_unreadable_aside(self._directory)
+        self._manager.reload()
+        return sorted(self._manager.all_steps(), reverse=True)
 
     def wait(self) -> None:
         """Waits until all is written, or raises an OSError if it cannot be."""
-        if self._saving is None:
+        if self._writing is None:
             return
         try:
-            with writing_checkpoint(self._directory, self._saving[0]):
-                self._writer.wait_until_finished()
+            with self._naming_errors():
+                self._manager.wait_until_finished()
         finally:
-            self._saving = None
-        move_away(self._directory, self._policy)
+            self._writing = None
 
     def close(self) -> None:
         """Waits, and ends what wrote in the background."""
         try:
             self.wait()
         finally:
-            self._writer.close()
-        delete_going(self._directory)
+            self._manager.close()
 
     def __enter__(self) -> "Checkpoints":
         """Gives itself."""
@@ -152,12 +215,42 @@ class Checkpoints:
         """Closes."""
         self.close()
 
-    def _path(self, number: int) -> pathlib.Path:
-        return self._directory / str(number)
+    def _check_newest(self, number: int) -> None:
+        numbers = self.numbers()
+        if numbers and number <= numbers[0]:
+            raise ValueError(
+                f"number must be above {numbers[0]}, the newest checkpoint in "
+                f"{self._directory}, got {number}; use another directory for another "
+                "run"
+            )
+
+    def _naming_errors(self) -> contextlib.AbstractContextManager[None]:
+        """Says of an error of the system which checkpoint could not be written."""
+        what = f"checkpoint {self._writing} in {self._directory}"
+        return writing(what, "those before it are as they were")
 
     def _seal(self) -> None:
-        """Seals what was just written, before it gets its name; in the background."""
-        assert self._saving is not None
-        number, about = self._saving
-        seal_unnamed(self._directory / f"{number}{UNNAMED}", {ABOUT: about})
-        delete_going(self._directory)
+        """Adds checksums to a checkpoint before it gets its name; in the background."""
+        name = f"{self._writing}{ocp.utils.TMP_DIR_SUFFIX}"
+        write_checksums(self._directory / name)
+
+
+def _read(
+    path: pathlib.Path, like: ArrayTree | Callable[[dict], ArrayTree]
+) -> Checkpoint:
+    about = json.loads((path / "about" / "metadata").read_bytes())
+    asked = targets(like(about["facts"]) if callable(like) else like)
+    where = f"checkpoint {path.name} in {path.parent}"
+    check_same_shapes(where, about["shapes"], shapes_of(asked))
+    tree, written = None, without_empty(asked)
+    if jax.tree.leaves(written):
+        places = ocp.checkpoint_utils.construct_restore_args(written)
+        args = ocp.args.PyTreeRestore(item=written, restore_args=places)
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+            tree = reader.restore(path / "state", args=args)
+    whole = from_read(tree, asked, about["weak"])
+    return Checkpoint(int(path.name), whole, about["facts"])
+
+
+def _score(metrics: dict) -> float:
+    return metrics.get("score", -math.inf)

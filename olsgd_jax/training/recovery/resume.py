@@ -62,7 +62,7 @@ def save(
         "commit": commit(),
     }
     accuracies = [record.test_accuracy for record in kept_records(progress.records)]
-    score = accuracies[-1] if accuracies else float("-inf")
+    score = accuracies[-1] if accuracies else None
     checkpoints.save(progress.round, state, facts, score)
 
 
