@@ -518,6 +518,26 @@ def test_processes_ask_for_the_time_rarely(monkeypatch):
     assert asked == [1, 2, 4, 8, 16, 32, 60, 61, 62, 64, 68, 76, 92, 120]
 
 
+def test_a_checkpoint_is_due_every_ten_minutes(tmp_path, monkeypatch):
+    # A round takes a minute on the clock that `Due` reads.
+    now = 0.0
+
+    class Minutes(Due):
+        def __call__(self, number):
+            nonlocal now
+            now += 60.0
+            is_due = super().__call__(number)
+            asked[number] = is_due
+            return is_due
+
+    asked = {}
+    monkeypatch.setattr(due_module.time, "monotonic", lambda: now)
+    config = Config(num_rounds=35, width=4, batch_size=4, num_workers=2)
+    with Checkpoints(tmp_path) as checkpoints:
+        list(train(config, checkpoints=checkpoints, due=Minutes(minutes=10)))
+    assert [number for number, is_due in asked.items() if is_due] == [10, 20, 30]
+
+
 def test_what_is_read_may_depend_on_the_facts(copied):
     with Checkpoints(copied) as checkpoints:
         found = checkpoints.restore(lambda facts: state_of(facts["seed"]))
