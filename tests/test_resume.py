@@ -60,6 +60,19 @@ def test_so_does_every_mapping(mapping, tmp_path):
     assert_same_when_stopped(config_of(mapping=mapping), tmp_path)
 
 
+def test_other_flags_of_the_compiler_are_named(tmp_path, monkeypatch):
+    jax.devices()  # XLA has read its flags, and refuses these no more
+    monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_b=2")
+    run(config_of(), tmp_path, num_records=1)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_b=3")
+    changed = "XLA_FLAGS was '--xla_a=1 --xla_b=2', is '--xla_a=1 --xla_b=3';"
+    with pytest.warns(UserWarning, match=changed):
+        run(config_of(), tmp_path, num_records=1)
+    devices = "--xla_force_host_platform_device_count=4"
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_b=2 {devices} --xla_a=1")
+    run(config_of(), tmp_path, num_records=1)  # a warning would be an error
+
+
 class KilledBefore(Due):
     """Says that it is time after every round, and ends the run at one of them."""
 

@@ -14,13 +14,13 @@ from olsgd_jax.training.data.array_cache import cached_arrays
 from olsgd_jax.training.loop import train as train_config
 from olsgd_jax.training.records.provenance import versions
 from olsgd_jax.training.records.types import Layout
-from olsgd_jax.training.recovery.resume import Progress, restore
+from olsgd_jax.training.recovery.resume import Progress, compiler_settings, restore
 from tests.mistakes import run
 
 TREE, CONFIG = {"w": jnp.zeros(3)}, Config(num_rounds=2, width=4)
 LAYOUT = Layout(4, mapping=None, devices="1 x cpu", num_processes=1)
 FACTS = {**Progress(round=1)._asdict(), "config": vars(CONFIG), "versions": versions()}
-FACTS |= {"layout": LAYOUT._asdict()}
+FACTS |= {"layout": LAYOUT._asdict(), "compiler": compiler_settings()}
 BACK = {"rollback": {"round": 1, "to": 0, "learning_rate": 0.1}}
 
 
@@ -114,6 +114,7 @@ def cache_below_a_file(tmp):
 
 
 OTHER = {**versions(), "jax": "0.4.1"}
+FLAGS = {**compiler_settings(), "LIBTPU_INIT_ARGS": "--xla_fast"}
 SAME_NAME = {"a.b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}}
 CHECKPOINTS = {
     "a checkpoint of another model": restored(like={"w": jnp.zeros(4)}),
@@ -124,6 +125,7 @@ CHECKPOINTS = {
         {**FACTS, "config": {"tau": 4}}
     ),
     "a checkpoint of another version of jax (a warning)": went_on(versions=OTHER),
+    "a checkpoint of other XLA flags (a warning)": went_on(compiler=FLAGS),
     "a run that went back, without `rollbacks`": went_on(records=[BACK]),
     "a checkpoint without its checksums (a warning)": damaged("checksums.json", ""),
     "a checkpoint that was changed (a warning)": damaged("about/metadata", "{}"),

@@ -12,6 +12,7 @@ together have behind them. The number of rounds stays what the config says.
 """
 
 import dataclasses
+import os
 import warnings
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ from olsgd_jax.types import Option
 FREE = ("num_workers", "num_rounds", "data_dir", "mapping")
 """Options that may change when a run goes on; all others have made it what it is."""
 
+_PRECISION = "jax_default_matmul_precision"
+
 
 class Progress(NamedTuple):
     """How far a run has come."""
@@ -59,6 +62,7 @@ def save(
         "config": dataclasses.asdict(config),
         "layout": _layout(config)._asdict(),
         "versions": versions(),
+        "compiler": compiler_settings(),
         "commit": commit(),
     }
     accuracies = [record.test_accuracy for record in kept_records(progress.records)]
@@ -86,7 +90,7 @@ def restore(
     found = checkpoints and checkpoints.restore(like)
     if found is None:
         return start, Progress()
-    _warn_of_versions(found.facts["versions"], found.number)
+    _warn_of_changes(found.facts, found.number)
     state = resized(found.tree, config, components)
     progress = _progress(found.facts, f"checkpoint {found.number}")
     before, after = Layout(**found.facts["layout"]), _layout(config)
@@ -94,6 +98,18 @@ def restore(
         change = Resumed(progress.round, before, after)
         progress = progress._replace(records=(*progress.records, change))
     return state, progress
+
+
+def compiler_settings() -> dict[str, str]:
+    """Gives what decides how programs are compiled, in addition to the versions."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    # The number of devices is in the layout, and changes no program's arithmetic.
+    flags = [x for x in flags if "xla_force_host_platform_device_count" not in x]
+    return {
+        "XLA_FLAGS": " ".join(sorted(flags)),
+        "LIBTPU_INIT_ARGS": os.environ.get("LIBTPU_INIT_ARGS", ""),
+        _PRECISION: str(getattr(jax.config, _PRECISION)),
+    }
 
 
 def steps_ahead(config: Config, progress: Progress) -> float:
@@ -119,18 +135,25 @@ def _layout(config: Config) -> Layout:
     return Layout(config.num_workers, config.mapping, devices(), jax.process_count())
 
 
-def _warn_of_versions(found: dict[str, str], number: int) -> None:
-    if changed := changed_versions(found):
+def _warn_of_changes(facts: dict, number: int) -> None:
+    settings = [
+        f"{name} was {facts['compiler'].get(name, '')!r}, is {now!r}"
+        for name, now in compiler_settings().items()
+        if facts["compiler"].get(name) != now
+    ]
+    if changed := [*changed_versions(facts["versions"]), *settings]:
         warnings.warn(
-            f"checkpoint {number} is of other versions: {'; '.join(changed)}; the run "
-            "goes on, but the last bits of its numbers may be others",
+            f"checkpoint {number} is of other versions or settings: "
+            f"{'; '.join(changed)}; the run goes on, but the last bits of its numbers "
+            "may differ",
             stacklevel=4,
         )
 
 
 def _check_facts(facts: dict) -> None:
     """Raises unless a checkpoint holds what `save` puts there."""
-    missing = {*Progress._fields, "config", "layout", "versions"} - facts.keys()
+    missing = {*Progress._fields, "config", "layout", "versions", "compiler"}
+    missing -= facts.keys()
     if missing:
         raise ValueError(
             "checkpoints must be of a run of train, got one without "
