@@ -36,9 +36,9 @@ def test_the_cost_is_what_blocks_with_a_checkpoint_take_longer(config, monkeypat
     cost = measure(config)
     assert cost.without == [BLOCK * ROUND] * 3
     assert cost.extra == [CHECKPOINT] * 3
-    assert cost.fractions() == [CHECKPOINT / (BLOCK * ROUND)] * 3
+    assert cost.fractions() == [CHECKPOINT / 60] * 3
     assert cost.cpu_extra == [2 * CHECKPOINT] * 3
-    assert cost.cpu_fraction() == CHECKPOINT / (BLOCK * ROUND)
+    assert cost.cpu_fraction() == CHECKPOINT / 60
 
 
 def test_a_run_is_measured(config):
