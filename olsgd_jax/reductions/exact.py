@@ -48,22 +48,7 @@ def worker_mean(
     >>> jax.vmap(worker_mean, axis_name="workers")(jnp.array([1.0, 2.0, 6.0]))
     Array([3., 3., 3.], dtype=float32)
     """
-    axes = worker_axes(axis_name)
-    size = lax.axis_size(axes)
-
-    def divide(tree: ArrayTree) -> ArrayTree:
-        return jax.tree.map(lambda x: x / size, tree)
-
-    # Divided first: a division after the sum would be fused with the mean's use, and on
-    # CPUs its last bits would depend on what that is. Where the mean has to wait, the
-    # quotients would need memory of their own for as long as they travel.
-    mean = lax.psum(divide(tree) if hold is None else tree, axes)
-    if hold is not None:
-        mean = divide(hold(mean))
-    # A checked shard_map types a mean as one value for all workers. As one of two
-    # values to choose from it becomes each worker's own copy again, as the branches
-    # of a cond and the carry of a scan want it. The compiler drops the choice.
-    return jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, tree)
+    return _reduce(tree, (), axis_name, hold)[0]
 
 
 def num_bytes(message: Message) -> int:
@@ -81,7 +66,23 @@ def _reduce(
     axis_name: Hashable = WORKERS,
     hold: Callable[[ArrayTree], ArrayTree] | None = None,
 ) -> tuple[Message, ReductionState]:
-    return worker_mean(message, axis_name, hold), state
+    axes = worker_axes(axis_name)
+    size = lax.axis_size(axes)
+
+    def divide(tree: ArrayTree) -> ArrayTree:
+        return jax.tree.map(lambda x: x / size, tree)
+
+    # Divided first: a division after the sum would be fused with the mean's use, and on
+    # CPUs its last bits would depend on what that is. Where the mean has to wait, the
+    # quotients would need memory of their own for as long as they travel.
+    mean = lax.psum(divide(message) if hold is None else message, axes)
+    if hold is not None:
+        mean = divide(hold(mean))
+    # A checked shard_map types a mean as one value for all workers. As one of two
+    # values to choose from it becomes each worker's own copy again, as the branches
+    # of a cond and the carry of a scan want it. The compiler drops the choice.
+    mean = jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, message)
+    return mean, state
 
 
 def _exchange(shards: ArrayTree, axis_name: str = WORKERS) -> ArrayTree:
