@@ -17,7 +17,7 @@ def add_config_options(
     """Adds one option for every option of `Config`; those not given stay out.
 
     Args:
-      parser: of the command line.
+      parser: the parser of the command line.
       without: options of a config that the command line does not have.
     """
     group = parser.add_argument_group("options of the run")

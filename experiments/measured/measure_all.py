@@ -40,7 +40,7 @@ def measure_all(
     Args:
       asked: all cases.
       measure: gives what is measured of one; written beside the case itself.
-      file: of JSON lines, one for every case.
+      file: a file of JSON lines, one for every case.
       console: shows how far it is.
       say: what to print of a record that is new; an empty text is not printed.
     """

@@ -51,7 +51,7 @@ def list_cases(
 
     Args:
       hosts: how many there are.
-      rates: of their links.
+      rates: the rates of their links.
       strategies: by name, with a rank or "stream" behind a colon.
       sync_periods: τ of strategies that do not communicate at every step.
       options: repetitions, width and depth of all of them.

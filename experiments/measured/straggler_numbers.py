@@ -40,8 +40,8 @@ def numbers_of(record: Record, label: str) -> Numbers:
     """Takes medians over repetitions, and asks the model for the same.
 
     Args:
-      record: of one slowdown.
-      label: of a strategy.
+      record: the record of one slowdown.
+      label: a strategy's label.
     """
     hosts = [own[label] for own in record["samples"]]
     num_rounds, sync_period = record["num_rounds"], record["sync_period"]

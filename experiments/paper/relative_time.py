@@ -25,7 +25,7 @@ def relative_time(run: Run, mean_cost: float) -> float:
 
     Args:
       run: with the facts of its config.
-      mean_cost: of one mean of a whole model, in local steps.
+      mean_cost: what one mean of a whole model costs, in local steps.
     """
     if run.facts is None:
         raise ValueError("run must have facts, got None; train it with a newer version")

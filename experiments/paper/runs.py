@@ -43,7 +43,7 @@ def run_all(
     """Trains every config that has not come to its end yet.
 
     Args:
-      configs: of the runs; each is kept in `out`, in a file of its name.
+      configs: options of the runs; each is kept in `out`, in a file of its name.
       out: a directory.
       console: where progress is shown.
 

@@ -84,7 +84,7 @@ def run_sweep(
       parser: made by `sweep_parser`.
       runs: lists all of them.
       section: makes of the runs what is shown; None where they do not suffice.
-      name: of the file in the sweep's directory that gets the same as Markdown.
+      name: name of the file in the sweep's directory that gets the same as Markdown.
     """
     args = parser.parse_args()
     try:

@@ -45,7 +45,7 @@ def step_seconds(model: Model, flops: float, utilisation: float) -> float:
 
     Args:
       model: what is trained.
-      flops: of one accelerator, per second.
+      flops: what one accelerator computes per second.
       utilisation: the share of them that a local step makes use of.
     """
     check_number("flops", flops, 0, math.inf, "()")

@@ -39,7 +39,7 @@ def section(rows: Sequence[Row], options: Mapping[str, Option]) -> Section:
 
     Args:
       rows: as `scale` makes them.
-      options: of its command line.
+      options: the options of its command line.
     """
     links = "; ".join(dict.fromkeys(LINK.format(**row) for row in rows))
     tables, pictures = [], []

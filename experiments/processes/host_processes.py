@@ -36,10 +36,10 @@ def ask_all(module: str, question: object, num_hosts: int, rate: str) -> list:
     """Makes hosts, and runs `python -m module --measure QUESTION` on all of them.
 
     Args:
-      module: of experiments; given --measure, it calls `join` and `answer`.
+      module: a module of experiments; given --measure, it calls `join` and `answer`.
       question: what to measure, as it can be written in JSON.
       num_hosts: 2 to 4.
-      rate: of every link, each way.
+      rate: rate of every link, each way.
 
     Returns:
       What each of them answered.

@@ -16,7 +16,7 @@ class ChildRun:
 
     Args:
       out: the directory.
-      options: of `experiments.train`.
+      options: the options of `experiments.train`.
       environment: beside that of this process.
     """
 

@@ -124,7 +124,7 @@ def _compile(
         params, lowered = _lowered_step(setting, mesh)
     else:
         params, lowered = _lowered_round(setting, mesh, platform, reduction)
-    # Of the processor, not of the clock: other work beside it changes them little.
+    # CPU time, which other work on the machine changes little.
     began = time.process_time()
     compiled = lowered.compile()
     seconds = time.process_time() - began

@@ -90,14 +90,14 @@ def plan(
     Args:
       target: see `olsgd_jax.aot.target`.
       model: mlp, resnet18 or transformer, or a `Workload` with a module of your own.
-      bandwidth: of the slowest link between workers, in bytes per second.
-      latency: of a message on it, in seconds.
-      sync_period: of all strategies; by default the smallest that hides the mean.
+      bandwidth: bandwidth of the slowest link between workers, in bytes per second.
+      latency: latency of a message on it, in seconds.
+      sync_period: τ for all strategies; by default the smallest that hides the mean.
       data: devices of a worker that share its batches.
       fsdp: devices of a worker that share its model as well.
       utilisation: the part of the peak flops that a local step makes use of.
       stragglers: mean extra time of a local step by chance, in steps.
-      step_seconds: of a local step, where it was measured: nothing is compiled then.
+      step_seconds: time of a local step, if measured; then nothing is compiled.
 
     >>> from olsgd_jax.aot import plan
     >>> plan("v5e", "vgg", bandwidth=1.25e9)

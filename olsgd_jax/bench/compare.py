@@ -1,4 +1,4 @@
-"""The model of time beside the measurement: rounds, and the sync period to choose."""
+"""The model of time next to the measurement: rounds, and which sync period to use."""
 
 import dataclasses
 from typing import NamedTuple
@@ -53,7 +53,7 @@ def compare(
     step: float,
     network: Network,
 ) -> Compared:
-    """Sets what was measured of a strategy beside what the model predicts.
+    """Compares what was measured of a strategy with what the model predicts.
 
     Args:
       case: the strategy.

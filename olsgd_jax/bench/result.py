@@ -1,4 +1,4 @@
-"""What a benchmark has measured, and what the model of time predicts beside it."""
+"""What a benchmark measured, and what the model of time predicts."""
 
 from typing import NamedTuple
 

@@ -40,7 +40,7 @@ def sending(
     Args:
       strategy: how workers communicate.
       stream: whether a fragment of the models goes with every local step.
-      params: of one worker; shapes suffice.
+      params: one worker's params; shapes suffice.
       mesh: where the workers are.
       sync_period: τ.
     """

@@ -49,7 +49,7 @@ def take_turns(
 
     Args:
       works: by name; each returns when it is done.
-      repetitions: of each.
+      repetitions: how often each runs.
       meet: waits for all processes.
       advance: called after each, off the clock.
 

@@ -34,9 +34,9 @@ def make_rounds(
 
     Args:
       request: model and mesh.
-      name: of the strategy, see `named_strategy`.
+      name: name of the strategy, see `named_strategy`.
       models: params and model state that all workers start from.
-      batches: of a round; their second axis is the sync period.
+      batches: batches of a round; their second axis is the sync period.
     """
     task, mesh = request.workload.task, request.mesh
     strategy, stream = named_strategy(name, request.num_workers)

@@ -1,7 +1,7 @@
 """Gradients at the whole model, where the devices of a worker each keep a part of it.
 
 Left to itself, the compiler may cut activations as it finds the parameters cut, and
-bring them back with exchanges, beside which there is no room for those of the mean.
+bring them back with exchanges, which leave no room for those of the mean.
 """
 
 from collections.abc import Callable

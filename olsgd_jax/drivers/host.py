@@ -36,7 +36,7 @@ def host(
     """Makes a round of a delayed strategy out of its parts.
 
     Args:
-      parts: of one worker's round.
+      parts: the parts of one worker's round.
       reduction: how messages become a mean.
       check: raises where state and batches do not fit.
       mesh: where the workers are.

@@ -5,14 +5,15 @@ options here are those for which the scheduled program shows the overlap.
 
     CPU                nothing overlaps inside of one program; convolutions inside of a
                        loop are slow unless they are channels-last
-    GPU                one collective may run beside a loop: the mean is one vector
-    TPU v5e            no sum is made beside computation but by the computation itself,
-                       which then compiles for long; but arrays can be exchanged: the
-                       mean is made of exchanges; beside a single step it is one vector
-                       that is fused into it
-    other TPUs         the sparse cores carry a collective of many arrays beside a
-                       loop, if asked to; but not while the devices of a worker need
-                       them for gradients: then the mean is exchanged as on v5e
+    GPU                one collective can run concurrently with a loop: the mean is one
+                       vector
+    TPU v5e            cannot run an all-reduce asynchronously, and fusing it into the
+                       loop is slow to compile; but exchanges are asynchronous: the mean
+                       is made of exchanges; with a single step it is one vector that is
+                       fused into the step
+    other TPUs         the sparse cores carry a collective of many arrays during a loop,
+                       if asked to; but not while the devices of a worker need them for
+                       gradients: then the mean is exchanged as on v5e
 """
 
 from typing import NamedTuple
@@ -35,8 +36,8 @@ from olsgd_jax.workers.mesh_checks import check_mesh
 
 # GPUs before Hopper do not schedule for overlap unless asked to.
 SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}
-# A loop counts with the collectives inside of it, which the devices of a worker need at
-# every step: beside them and the mean there has to be room for more.
+# A loop counts together with the collectives inside it, which the devices of a worker
+# need at every step: the limit has to leave room for them and for the mean.
 MANY_COLLECTIVES = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4096}
 # Sums are joined up to this size. A fragment that is joined with a sum of the forward
 # pass, such as that of synchronous batch norm, would have to wait for it.

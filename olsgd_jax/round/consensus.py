@@ -39,7 +39,7 @@ def model_of(
     """Makes one model of the models of all workers.
 
     Args:
-      state: of all workers, between rounds.
+      state: state of all workers, between rounds.
       strategy: the one that made the state.
       which: "worker" for that of worker 0 with its own model state, "consensus",
         "anchor" or "virtual"; the last three go with the mean of all workers'
@@ -78,7 +78,7 @@ def spread(state: WorkerState, mesh: Mesh | None = None) -> float:
     """Measures the mean squared distance of the workers to their consensus.
 
     Args:
-      state: of all workers.
+      state: state of all workers.
       mesh: where the workers are; None for lanes of one device.
 
     >>> import jax.numpy as jnp, optax

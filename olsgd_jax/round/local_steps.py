@@ -66,7 +66,7 @@ class Steps(NamedTuple):
 
     end: WorkerState
     losses: Float[Array, " steps"]  # before every step's update; NaN if absent
-    sent: ArrayTree  # what became of the fragments that travelled beside the steps
+    sent: ArrayTree  # what became of the fragments that were sent during the steps
 
 
 LocalSteps = Callable[..., Steps]
@@ -98,7 +98,7 @@ def make_local_steps(
 
     Returns:
       A function of a worker's state and batches (leading axis: step). It also takes
-      `fragments`, of what is sent, and `carry`, which takes them further beside every
+      `fragments` of what is sent, and `carry`, which takes them further during every
       step, with which it shares no data; and `present`: gradients are averaged over
       the workers that are. An absent one goes through steps that will not count.
     """

@@ -58,8 +58,8 @@ def check_steps_together(
 
     Args:
       optimizer: any; `optax.contrib.sam` is the one that has such steps.
-      params: of all workers; shapes and dtypes are enough.
-      state: of the optimizer on all workers.
+      params: params of all workers; shapes and dtypes are enough.
+      state: the optimizer's state on all workers.
       sync_period: local steps of a round.
     """
     together = _steps_together(optimizer, *_of_one((params, state)))

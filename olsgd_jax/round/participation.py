@@ -37,7 +37,7 @@ def of_present(tree: ArrayTree, present: Present) -> ArrayTree:
     wide = [x.dtype for x in jax.tree.leaves(tree) if x.dtype.itemsize >= 4]
     dtype = wide[0] if wide else jnp.float32
     count = jnp.where(present, worker_count(), 0).astype(dtype)
-    # Twice: a number by itself TPUs do not send with the arrays, beside the steps.
+    # Twice: TPUs do not send a single number together with the arrays.
     return own, jnp.stack([count, count])
 
 

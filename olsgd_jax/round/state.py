@@ -57,7 +57,8 @@ def init_state(
         device.
       num_workers: m; needed without a mesh. With one it is by default one for every
         slot of it; a multiple of that gives every slot several, as lanes.
-      model_state: variables beside params, such as batch statistics; none by default.
+      model_state: variables other than params, such as batch statistics; none by
+        default.
       seed: seed of every worker's randomness.
       reduction: the reduction that `make_round` will get.
       model_state_policy: the policy that `make_round` will get.

@@ -49,7 +49,7 @@ def powersgd(rank: int, seed: int = 0) -> Strategy:
 
     Args:
       rank: columns of P and Q, at least 1; the paper uses 1, 2 and 4.
-      seed: of the Q that the first step starts from.
+      seed: seed of the Q that the first step starts from.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import powersgd

@@ -11,7 +11,7 @@ y = (1 − α) meanᵢ xᵢ + α z has
         + 30 m τ² κ² / (α² K)                           heterogeneity
 
 The first two fall as 1 / √(m K), so m workers need an m-th of the steps; the others
-are small beside them once K is far above m³ τ⁴ / α⁴.
+are small compared to them once K is far above m³ τ⁴ / α⁴.
 
 The theorem prints 2 for the 30. Its proof (appendix A) does not give that: between
 the definition of D and the next line, 15 γ² τ² κ² / α² loses its 15. What else a

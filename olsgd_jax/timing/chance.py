@@ -19,7 +19,7 @@ from olsgd_jax.timing.compute import Constant, check_seconds
 
 @dataclasses.dataclass(frozen=True)
 class ShiftedExponential:
-    """Every step takes an exponential time beside its least one.
+    """Every step takes an exponential time on top of its least time.
 
     >>> from olsgd_jax.timing import ShiftedExponential
     >>> ShiftedExponential(0.5, extra=0.25).means(num_workers=2)

@@ -56,9 +56,9 @@ def round_time(
 
     Args:
       setting: what is asked about.
-      num_rounds: of a simulation, as are the others; see `simulate`.
+      num_rounds: rounds to simulate; this and the rest as in `simulate`.
       repetitions: independent of each other.
-      seed: of all chance.
+      seed: seed of all chance.
 
     >>> from olsgd_jax import cocod_sgd
     >>> from olsgd_jax.timing import Ring, Setting, SlowWorker, round_time

@@ -1,7 +1,7 @@
 """Networks: how long one mean over all workers takes.
 
 Every worker has a link of `bandwidth` B to the others, and a message takes `latency` l
-beside its bytes. A mean of n bytes over m workers takes
+on top of its bytes. A mean of n bytes over m workers takes
 
     ring   2 (m − 1) (n / (m B) + l)
     tree   2 ⌈log₂ m⌉ (n / B + l)

@@ -45,7 +45,7 @@ class Setting:
 
     @property
     def is_delayed(self) -> bool:
-        """Whether means travel beside the local steps."""
+        """Whether means travel during the local steps."""
         return self.strategy.mean_of == "start"
 
     @property
@@ -56,7 +56,7 @@ class Setting:
 
     @property
     def steps_per_mean(self) -> int:
-        """How many local steps lie before, or beside, one mean."""
+        """How many local steps run before, or during, one mean."""
         return self.sync_period // self.means_per_round
 
     @property

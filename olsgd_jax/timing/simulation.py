@@ -33,7 +33,7 @@ def blocking(start: Times, compute: Times, mean_seconds: float) -> Times:
 
 
 def delayed(start: Times, compute: Times, mean_seconds: float) -> Times:
-    """Gives when workers start the next round if the mean travels beside the steps."""
+    """Gives when workers start the next round if the mean travels during the steps."""
     arrival = start.max(axis=1, keepdims=True) + mean_seconds
     return np.maximum(start + compute, arrival)
 
@@ -47,7 +47,8 @@ def simulate(
       setting: what is played.
       num_rounds: in a row.
       repetitions: independent of each other; the result is their mean.
-      seed: of all chance. Strategies with as many means per round meet the same times.
+      seed: seed of all chance. Strategies with equally many means per round get the
+        same times.
 
     >>> from olsgd_jax import local_sgd, overlap_local_sgd
     >>> from olsgd_jax.timing import RandomPauses, Ring, Setting, simulate

@@ -17,7 +17,7 @@ from olsgd_jax.timing.chance import RandomPauses, ShiftedExponential
 from olsgd_jax.timing.compute import Compute, Constant, SlowWorker
 
 _POINTS = 20_000  # of the integral: enough for a relative error below 1e-12
-_NEGLIGIBLE = 1e-18  # beside a probability of nearly 1
+_NEGLIGIBLE = 1e-18  # compared to a probability of nearly 1
 
 
 def slowest_seconds(compute: Compute, num_steps: int, num_workers: int) -> float | None:
@@ -25,7 +25,7 @@ def slowest_seconds(compute: Compute, num_steps: int, num_workers: int) -> float
 
     Args:
       compute: how long steps take.
-      num_steps: of each worker, in a row.
+      num_steps: consecutive steps of each worker.
       num_workers: m.
 
     Returns:

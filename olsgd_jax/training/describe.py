@@ -30,7 +30,7 @@ def describe(config: Config, components: Components | None = None) -> Facts:
     """Says what follows from a config and its data.
 
     Args:
-      config: of the run.
+      config: options of the run.
       components: what `build` made of it; built here by default.
 
     >>> from olsgd_jax.training import Config, describe

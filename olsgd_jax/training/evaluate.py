@@ -45,7 +45,7 @@ def evaluate(
       params: without a worker axis, as `model_of` gives them.
       model_state: goes with the params.
       inputs: examples on the leading axis; evaluated `CHUNK` at a time.
-      labels: of the same examples.
+      labels: labels of the same examples.
 
     >>> import numpy as np
     >>> from olsgd_jax.training import Task, evaluate

@@ -65,7 +65,7 @@ def carried_work(
     Args:
       schedule: the program.
       instructions: what lies between start and done.
-      chain: of the collective, see `chain_of`.
+      chain: the collective's chain, see `chain_of`.
     """
     return add_work(_carriers(schedule, instructions, chain))
 

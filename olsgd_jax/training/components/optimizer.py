@@ -24,8 +24,8 @@ def build_schedule(
     """Builds the learning rate as a function of the number of local steps so far.
 
     Args:
-      config: of the run.
-      num_examples: of all workers together; they make an epoch.
+      config: options of the run.
+      num_examples: examples of all workers together; they make an epoch.
       ahead: local steps by which the run is further than their number says, since it
         had more workers before; below 0 if it had fewer.
 

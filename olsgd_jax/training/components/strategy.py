@@ -16,7 +16,7 @@ def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> St
     """Builds the strategy, and tells it what else its equations contain.
 
     Args:
-      config: of the run.
+      config: options of the run.
       schedule: the learning rate, needed where the velocity is divided by it.
 
     >>> from olsgd_jax.training import Config, build_strategy

@@ -40,8 +40,9 @@ def make_batches(
         {"inputs": ..., "labels": ...}. Those of this process' workers are copied.
       shards: indices of every worker's examples, as `make_partition` gives them.
       sync_period: τ, local steps in a round.
-      batch_size: of one worker at one local step; at most the size of any shard.
-      seed: of the order of every pass.
+      batch_size: examples of one worker at one local step; at most the size of any
+        shard.
+      seed: seed of the order of every pass.
       mesh: where the workers are; None for lanes of one device. Every process puts
         together the batches of its own workers only.
       reshuffle: whether every pass has another order; False repeats that of the first.

@@ -27,7 +27,7 @@ def decode_images(
     """Decodes all images of a split, each 32 x 32 pixels of three colours.
 
     Args:
-      name: of the data set and its version, as in "cifar10:3.0.2".
+      name: name of the data set and its version, as in "cifar10:3.0.2".
       data_dir: where it lies, as array_record.
       split: "train" or "test".
       num_examples: how many there must be.

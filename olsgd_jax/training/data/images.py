@@ -28,7 +28,7 @@ def crop_and_flip(
     of its own.
 
     Args:
-      key: of the draws.
+      key: key of the draws.
       images: pixels of a batch.
 
     >>> import jax, jax.numpy as jnp

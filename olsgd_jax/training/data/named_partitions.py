@@ -38,10 +38,10 @@ def make_partition(
 
     Args:
       name: "iid", "paper_non_iid" or "dirichlet".
-      labels: of all examples.
+      labels: labels of all examples.
       num_workers: m.
-      seed: of the draw.
-      concentration: of "dirichlet"; the others ignore it.
+      seed: seed of the draw.
+      concentration: parameter of "dirichlet"; the others ignore it.
 
     >>> import numpy as np
     >>> from olsgd_jax.training import make_partition

@@ -30,7 +30,7 @@ def partition_iid(num_examples: int, num_workers: int, seed: int) -> Shards:
     Args:
       num_examples: how many there are.
       num_workers: m, at most num_examples.
-      seed: of the deal.
+      seed: seed of the deal.
 
     >>> from olsgd_jax.training import partition_iid
     >>> [len(shard) for shard in partition_iid(num_examples=10, num_workers=3, seed=0)]
@@ -52,10 +52,10 @@ def partition_paper_non_iid(
     classes are major twice, so that what is left is skewed itself.
 
     Args:
-      labels: of all examples.
+      labels: labels of all examples.
       num_workers: m. No class may be asked for more than it has: of ten equal classes
         7 to 10, 13 to 17, and 20 or more workers can be dealt to.
-      seed: of the deal.
+      seed: seed of the deal.
 
     >>> import numpy as np
     >>> from olsgd_jax.training import label_histogram, partition_paper_non_iid
@@ -102,11 +102,11 @@ def partition_dirichlet(
     example is given one from the largest shard.
 
     Args:
-      labels: of all examples.
+      labels: labels of all examples.
       num_workers: m.
       concentration: above 0, up to `MOST_EQUAL`. The smaller, the fewer workers share
         a class; large values come near to equal parts.
-      seed: of proportions and deal.
+      seed: seed of proportions and deal.
 
     >>> import numpy as np
     >>> from olsgd_jax.training import partition_dirichlet

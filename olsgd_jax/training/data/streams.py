@@ -23,7 +23,7 @@ def make_stream(
 
     Args:
       shard_size: how many examples it has.
-      seed: of the order of every pass.
+      seed: seed of the order of every pass.
       worker: i.
       reshuffle: whether every pass has another order; False repeats that of the first.
 

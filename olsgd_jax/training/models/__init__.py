@@ -41,10 +41,10 @@ def make_model(
     """Makes a network by its name in `MODELS`.
 
     Args:
-      name: of the network.
+      name: name of the network.
       num_classes: how many logits.
-      width: of its first layer; None for the network's own.
-      dtype: of the computation; parameters stay float32.
+      width: width of its first layer; None for the network's own.
+      dtype: dtype of the computation; parameters stay float32.
       **options: others that the network has, such as the dropout of "mlp".
 
     >>> from olsgd_jax.training import make_model

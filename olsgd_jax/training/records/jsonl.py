@@ -44,8 +44,8 @@ def write_records(
     Of several processes, which all have to ask for the records, the first one writes.
 
     Args:
-      path: of the file; its directories are made.
-      config: of the run.
+      path: path of the file; its directories are made.
+      config: options of the run.
       records: as `train` yields them.
       facts: as `describe` gives them.
 

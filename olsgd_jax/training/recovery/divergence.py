@@ -46,10 +46,10 @@ def diverged(
     """Makes the error that says what is not finite.
 
     Args:
-      name: of what it is.
+      name: what is not finite.
       value: that it has.
-      number: of the round.
-      config: of the run.
+      number: number of the round.
+      config: options of the run.
       last_loss: the last finite train_loss.
       workers: whose it is; none where it is not of single workers.
     """
@@ -72,11 +72,11 @@ def check_losses(
     """Raises if the loss of a round is not finite.
 
     Args:
-      losses: of rounds in a row, by worker and local step.
-      means: of them.
+      losses: losses of consecutive rounds, by worker and local step.
+      means: their means.
       first: number of the first of these rounds.
-      config: of the run.
-      last_loss: of the round before.
+      config: options of the run.
+      last_loss: loss of the round before.
     """
     for number, (loss, mean) in enumerate(zip(losses, means, strict=True), first):
         if not math.isfinite(mean):

@@ -45,9 +45,9 @@ def resized(state: WorkerState, config: Config, components: Components) -> Worke
     """Gives a run the number of workers that its config asks for.
 
     Args:
-      state: of m workers, between rounds, placed as `like_workers` says.
-      config: of the run from here on; it has n workers.
-      components: of that config.
+      state: state of m workers, between rounds, placed as `like_workers` says.
+      config: options of the run from here on; it has n workers.
+      components: components of that config.
     """
     m = len(state.round)
     if m == config.num_workers:

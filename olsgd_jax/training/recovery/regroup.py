@@ -39,7 +39,7 @@ def like_workers(tree: ArrayTree, num_workers: int, mesh: Mesh | None) -> ArrayT
     Args:
       tree: arrays with a leading worker axis.
       num_workers: for which they are asked.
-      mesh: of the tree; None for lanes of one device.
+      mesh: mesh of the tree; None for lanes of one device.
 
     >>> import jax.numpy as jnp
     >>> like_workers({"w": jnp.zeros((4, 2))}, 3, mesh=None)["w"].shape

@@ -1,6 +1,6 @@
 """Workers that start from one model in the middle of a run.
 
-They have learned nothing beside it: momentum, velocities and the like are as at a first
+They know nothing else: momentum, velocities and the like are as at a first
 step. Counts of steps and rounds go on, so that a schedule is where it was.
 """
 
@@ -25,9 +25,9 @@ def start_workers(
 
     Args:
       model: params and model state, without a worker axis.
-      state: of the run, with any number of workers; its counts stay.
-      config: of the run, with the number of workers to start.
-      components: of the run.
+      state: state of the run, with any number of workers; its counts stay.
+      config: options of the run, with the number of workers to start.
+      components: components of the run.
     """
 
     def start(model: tuple[Params, ModelState], state: WorkerState) -> WorkerState:

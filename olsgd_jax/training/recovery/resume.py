@@ -1,4 +1,4 @@
-"""What a run has to remember beside its state, to go on as if it had never stopped.
+"""What a run remembers besides its state, to go on as if it had never stopped.
 
 Batches follow from the round's number and random keys never change, so nothing of them
 is in here.
