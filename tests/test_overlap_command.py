@@ -21,7 +21,7 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--target", "p100"), "target must be one of a100, h100, b200, v5e"),
+        (("--target", "p100"), "target must be one of a100"),
         (("--strategy", "adam"), "strategy must be one of sync_sgd, local_sgd"),
         (("--model", "vgg"), "model must be one of mlp, resnet18, transformer"),
         (("--form", "tree", "--stream"), "form must be 'chosen' for a streamed round"),

@@ -10,7 +10,8 @@ of the hardware turn that into time, and the model of time (`delay`) does the re
 from typing import NamedTuple
 
 from olsgd_jax._checks import check_choice, check_count, check_number
-from olsgd_jax.aot.step_cost import PEAK_FLOPS, step_flops
+from olsgd_jax.aot.hardware import HARDWARE
+from olsgd_jax.aot.step_cost import step_flops
 from olsgd_jax.aot.targets import target as mesh_of
 from olsgd_jax.aot.workloads import OPTIMIZER, WORKLOADS, Workload, arguments
 from olsgd_jax.round.worker_round import make_worker_round
@@ -114,7 +115,8 @@ def plan(
     flops = None
     if step_seconds is None:
         flops = step_flops(model, mesh)
-        step_seconds = flops / (PEAK_FLOPS[target.partition(":")[0]] * utilisation)
+        peak = HARDWARE[target.partition(":")[0]].peak_flops
+        step_seconds = flops / (peak * utilisation)
     num_workers = mesh.shape[WORKERS]
     compute = with_stragglers(step_seconds, stragglers)
     network = RingOrTree(bandwidth, latency)

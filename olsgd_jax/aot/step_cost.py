@@ -1,4 +1,4 @@
-"""What a local step costs: the flops of its program, and those that devices have."""
+"""What a local step costs: the flops of its program."""
 
 from typing import cast
 
@@ -10,17 +10,6 @@ from olsgd_jax.drivers.make_round import make_round
 from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.overlap.report import overlap_report
 from olsgd_jax.strategies.local_sgd import local_sgd
-
-PEAK_FLOPS = {
-    "a100": 312e12,
-    "h100": 989e12,
-    "b200": 2250e12,
-    "v5e": 197e12,
-    "v5p": 459e12,
-    "v6e": 918e12,
-    "7x": 1153e12,  # half a chip, which is what jax calls a device
-}
-"""Of one device, per second: matrix products in bfloat16, as its maker says."""
 
 _NUM_STEPS = 2  # more than one, or there would be no loop
 

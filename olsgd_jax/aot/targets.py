@@ -12,16 +12,11 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from olsgd_jax.aot.gpus import GPUS, target_config
+from olsgd_jax.aot.hardware import GPUS, HARDWARE, TPUS, target_config
 from olsgd_jax.types import Device
 from olsgd_jax.workers.mesh import worker_mesh
 
-_DEFAULT_SHAPES = {
-    **dict.fromkeys(GPUS, "1x1x8"),
-    **{"v5e": "2x4", "v5p": "2x2x2", "v6e": "2x4", "7x": "2x2x1"},
-}
-
-TARGETS = tuple(_DEFAULT_SHAPES)
+TARGETS = tuple(HARDWARE)
 """The names that `target` knows."""
 
 
@@ -29,16 +24,15 @@ def target(name: str, *, data: int = 1, fsdp: int = 1) -> Mesh:
     """Describes accelerators that are not here as a mesh to compile for.
 
     Args:
-      name: one of a100, h100, b200, v5e, v5p, v6e and 7x, and after a colon the
-        topology: slices x hosts x devices for GPUs, the shape of the slice for TPUs.
-        Eight devices by default.
+      name: one of `TARGETS`, such as h100 or v6e, and after a colon the topology:
+        slices x hosts x devices for GPUs, the shape of the slice for TPUs. Eight
+        devices by default.
       data: see `worker_mesh`.
       fsdp: see `worker_mesh`.
 
     Returns:
-      A mesh with as many workers as there are devices for. It
-      compiles and cannot run; arguments to `lower` are `jax.ShapeDtypeStruct`s with a
-      sharding on it.
+      A mesh with as many workers as there are devices for. It compiles and cannot run;
+      arguments to `lower` are `jax.ShapeDtypeStruct`s with a sharding on it.
 
     Needs the compilers: pip install "olsgd_jax[aot]". Where that is installed, set
     JAX_PLATFORMS=cpu, or jax looks for the hardware as well.
@@ -46,7 +40,7 @@ def target(name: str, *, data: int = 1, fsdp: int = 1) -> Mesh:
     >>> from olsgd_jax.aot import target
     >>> target("p100:1x1x8")
     Traceback (most recent call last):
-    ValueError: target must be one of a100, h100, b200, v5e, v5p, v6e, 7x, ...
+    ValueError: target must be one of a100, ...
     """
     kind, _, shape = name.partition(":")
     if kind not in TARGETS:
@@ -60,7 +54,7 @@ def target(name: str, *, data: int = 1, fsdp: int = 1) -> Mesh:
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(
             f"target must have a topology that {kind} comes in, as in "
-            f"{kind}:{_DEFAULT_SHAPES[kind]}, got {name!r}"
+            f"{kind}:{HARDWARE[kind].topology}, got {name!r}"
         ) from error
     num_workers = len(devices) // (data * fsdp)
     return worker_mesh(num_workers, devices, data=data, fsdp=fsdp)
@@ -79,7 +73,7 @@ def _gpus(kind: str, shape: str) -> Sequence[Device]:
     return topologies.get_topology_desc(
         platform="cuda",
         topology_name=kind,
-        topology=shape or _DEFAULT_SHAPES[kind],
+        topology=shape or GPUS[kind].topology,
         target_config=target_config(GPUS[kind]),
     ).devices
 
@@ -94,5 +88,6 @@ def _tpus(kind: str, shape: str) -> Sequence[Device]:
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     }.items():
         os.environ.setdefault(variable, value)
-    name = f"{'tpu7x' if kind == '7x' else kind}:{shape or _DEFAULT_SHAPES[kind]}"
+    tpu = TPUS[kind]
+    name = f"{tpu.name}:{shape or tpu.topology}"
     return topologies.get_topology_desc(platform="tpu", topology_name=name).devices

@@ -1,4 +1,4 @@
-"""The GPUs that XLA can compile for here: their figures, and how XLA reads them."""
+"""Accelerators to compile for: one row each, and how XLA reads a GPU's figures."""
 
 from typing import NamedTuple
 
@@ -16,23 +16,43 @@ class Gpu(NamedTuple):
     l2_cache: int
     clock_ghz: float
     memory: int
+    peak_flops: float  # per second: matrix products in bfloat16, as its maker says
+    topology: str = "1x1x8"  # by default: slices x hosts x devices
+
+
+class Tpu(NamedTuple):
+    """What has to be known of a TPU; libtpu has the rest."""
+
+    name: str  # as libtpu calls it
+    peak_flops: float  # of one device, as for a GPU
+    topology: str  # of a slice, by default
 
 
 GPUS = {
     "a100": Gpu(
         "NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 167936, 166912,
-        2_039_040_000_000, 41943040, 1.41, 85100068864,
+        2_039_040_000_000, 41943040, 1.41, 85100068864, 312e12,
     ),
     "h100": Gpu(
         "NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 233472, 232448,
-        3_352_320_000_000, 52428800, 1.98, 84942979072,
+        3_352_320_000_000, 52428800, 1.98, 84942979072, 989e12,
     ),
     "b200": Gpu(
         "NVIDIA B200", (10, 0), 148, 128, 233472, 232448,
-        7_672_320_000_000, 132644864, 1.965, 191514411008,
+        7_672_320_000_000, 132644864, 1.965, 191514411008, 2250e12,
     ),
 }  # fmt: skip
 """Figures of the boards with SXM sockets, by the name of the target."""
+
+TPUS = {
+    "v5e": Tpu("v5e", 197e12, "2x4"),
+    "v5p": Tpu("v5p", 459e12, "2x2x2"),
+    "v6e": Tpu("v6e", 918e12, "2x4"),
+    "7x": Tpu("tpu7x", 1153e12, "2x2x1"),  # a device is half a chip
+}
+
+HARDWARE: dict[str, Gpu | Tpu] = {**GPUS, **TPUS}
+"""Every accelerator by the name of its target."""
 
 
 def target_config(gpu: Gpu) -> str:
