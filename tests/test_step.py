@@ -17,6 +17,7 @@ from olsgd_jax import (
     compiler_options,
     consensus_of,
     distribute,
+    exact,
     local_sgd,
     on_workers,
     overlap_jit,
@@ -101,10 +102,10 @@ def test_the_exchange_carries_fragments_of_whole_tiles(monkeypatch):
     x = jax.random.normal(jax.random.key(0), (4, 10_000))
 
     def send_all(x):
-        sent = fragments.cut_fragments(x, 5)
-        for k in range(5):
-            sent, _ = fragments.carry_fragment(sent, jnp.array(k), (), WORKERS)
-        return fragments.join_fragments(sent, x)
+        sent = fragments.cut_fragments(x, 5), ()
+        for k in map(jnp.array, range(5)):
+            sent, _ = fragments.carry_fragment(exact(), sent, k, (), WORKERS)
+        return fragments.join_fragments(sent[0], x)
 
     sent = jax.jit(on_workers(send_all, worker_mesh(4)))(x)
     np.testing.assert_allclose(sent, np.tile(np.mean(x, 0), (4, 1)), atol=1e-12)
@@ -196,12 +197,26 @@ def test_a_wrapper_on_which_all_workers_agree_is_taken(accumulated):
     assert np.all(np.isfinite(state[0]))
 
 
-def test_averaged_gradients_are_refused():
-    mesh = worker_mesh(4)
+def test_averaged_gradients_are_refused(mesh):
     tx = distribute(optax.sgd(0.1), STRATEGY, 2)
     step = make_step(tx, change=lambda g: 2 * jax.lax.pmean(g, WORKERS))
     with pytest.raises(ValueError, match="leave out the pmean or psum of the grad"):
         overlap_jit(step, mesh)(start(tx, mesh), jnp.ones((4, 3)))
+
+
+def test_a_collective_over_another_axis_is_refused(mesh):
+    tx = distribute(optax.sgd(0.1), STRATEGY, 2)
+    step = make_step(tx, change=lambda g: jax.lax.pmean(g, "batch"))
+    with pytest.raises(ValueError, match="use axis_name='workers' in its collectives"):
+        overlap_jit(step, mesh)(start(tx, mesh), jnp.ones((4, 3)))
+
+
+def test_it_decorates_a_step(mesh):
+    tx = distribute(optax.sgd(0.1), STRATEGY, 2)
+    plain = overlap_jit(make_step(tx), mesh)(start(tx, mesh), jnp.ones((4, 3)))
+    decorated = overlap_jit(mesh=mesh)(make_step(tx))
+    as_decorator = decorated(start(tx, mesh), jnp.ones((4, 3)))
+    jax.tree.map(np.testing.assert_array_equal, as_decorator, plain)
 
 
 def test_a_mean_of_the_loss_is_no_mean_of_the_gradients(mesh):
@@ -233,8 +248,8 @@ def test_arguments_without_a_worker_axis_are_refused():
         step((X, tx.init(X)), jnp.ones((4, 3)))
     message = (
         r"argument 1 must have leading axes \(num_workers 4\), got shape \(8, 3\) "
-        r"at the top; .* give state a worker axis with to_workers, and shape data "
-        r"\(worker, batch, ...\)"
+        r"at the top; .* give state a worker axis with to_workers, shape data "
+        r"\(worker, batch, ...\), repeat a number with jnp.full"
     )
     with pytest.raises(ValueError, match=message):
         step(start(tx, worker_mesh(4)), jnp.ones((8, 3)))

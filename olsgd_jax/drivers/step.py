@@ -1,12 +1,13 @@
 """overlap_jit: a train step with the optax face, mapped over workers and compiled."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from olsgd_jax._tree_checks import check_leading_axes
@@ -18,7 +19,7 @@ from olsgd_jax.workers.sharding import place, state_shardings
 
 
 def overlap_jit(
-    train_step: Callable,
+    train_step: Callable | None = None,
     mesh: Mesh | None = None,
     *,
     axis_name: str = WORKERS,
@@ -32,7 +33,8 @@ def overlap_jit(
 
     Args:
       train_step: one worker's step, as in `(state, batch) -> (state, loss)`. Its
-        optimizer is made by `distribute` with the same `axis_name`.
+        optimizer is made by `distribute` with the same `axis_name`. Without it, a
+        decorator is returned: `@overlap_jit(mesh=mesh)`.
       mesh: where the workers are, as `worker_mesh` makes it, or a mesh of your own
         with an axis `axis_name`; the devices along other axes belong to one worker.
         None for workers that are vmap lanes of one device.
@@ -59,6 +61,10 @@ def overlap_jit(
     >>> state[0].tolist()
     [2.0, 3.25]
     """
+    if train_step is None:
+        return partial(
+            overlap_jit, mesh=mesh, axis_name=axis_name, donate_argnums=donate_argnums
+        )
     options = compiler_options(mesh, axis_name)
     mapped = on_workers(train_step, mesh, axis_name=axis_name)
     state_args = {donate_argnums} if isinstance(donate_argnums, int) else donate_argnums
@@ -69,8 +75,11 @@ def overlap_jit(
             place(x, _shardings(x, mesh, axis_name, i in state_args))
             for i, x in enumerate(args)
         ]
-        program, shapes = jax.make_jaxpr(mapped, return_shape=True)(*placed)
-        check_step(program.jaxpr, frozenset({axis_name}))
+        program, shapes = _trace(mapped, placed, axis_name)
+        checked = program
+        if mesh is None:  # vmap leaves no collective in the program to be seen
+            checked = _trace_one(train_step, args, axis_name)
+        check_step(checked.jaxpr, frozenset({axis_name}))
         results = jaxpr_as_fun(program)(*jax.tree.leaves(placed))
         results = jax.tree.unflatten(jax.tree.structure(shapes), results)
         _check_returned([x for i, x in enumerate(args) if i in state_args], results)
@@ -92,6 +101,29 @@ def overlap_jit(
 
     step.__dict__["lower"] = compiled.lower
     return step
+
+
+def _trace(mapped: Callable, args: Sequence[ArrayTree], axis_name: str) -> tuple:
+    try:
+        return jax.make_jaxpr(mapped, return_shape=True)(*args)
+    except NameError as error:
+        if "unbound axis name" not in str(error):
+            raise
+        raise ValueError(
+            f"train_step must communicate over the axis {axis_name!r} alone, which is "
+            f"the one that overlap_jit maps, got another ({error.args[0]:.60}); use "
+            f"axis_name={axis_name!r} in its collectives and in distribute, or name "
+            "yours with overlap_jit(..., axis_name=...)"
+        ) from error
+
+
+def _trace_one(
+    train_step: Callable, args: Sequence[ArrayTree], axis_name: str
+) -> ClosedJaxpr:
+    """Traces one worker's step, as one of those that share a device."""
+    one = jax.eval_shape(lambda x: jax.tree.map(lambda leaf: leaf[0], x), args)
+    num_workers = jax.tree.leaves(args)[0].shape[0]
+    return jax.make_jaxpr(train_step, axis_env=[(axis_name, num_workers)])(*one)
 
 
 def _shardings(
@@ -119,15 +151,17 @@ def _check_arguments(args: tuple, mesh: Mesh | None, axis_name: str) -> None:
     num_workers = np.shape(leaves[0])[0] if leaves and np.ndim(leaves[0]) else 0
     slots = 1 if mesh is None else mesh.shape[axis_name]
     if not num_workers or num_workers % slots:
+        length = "" if mesh is None else f", a multiple of the mesh axis's {slots},"
         raise ValueError(
-            "arguments must have a leading worker axis, a multiple of the mesh axis "
-            f"{axis_name!r} ({slots}), got shape "
+            f"arguments must have a leading worker axis{length} got shape "
             f"{np.shape(leaves[0]) if leaves else ()}; give state one with to_workers, "
             "and shape data (worker, batch, ...)"
         )
     hint = (
         "the first array of the arguments says how many workers there are; give state "
-        "a worker axis with to_workers, and shape data (worker, batch, ...)"
+        "a worker axis with to_workers, shape data (worker, batch, ...), repeat a "
+        "number with jnp.full(num_workers, x), split a key with jax.random.split(key, "
+        "num_workers)"
     )
     for number, tree in enumerate(args):
         if jax.tree.leaves(tree):

@@ -16,7 +16,7 @@ import jax
 
 from olsgd_jax._extras import needs_extra
 
-with needs_extra("train"):
+with needs_extra("aot"):
     from rich.console import Console
     from rich.table import Column, Table
 

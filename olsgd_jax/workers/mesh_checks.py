@@ -28,7 +28,8 @@ def check_mesh(mesh: object, axis_name: Hashable) -> None:
         raise ValueError(
             f"mesh must have an axis {axis_name!r}, got the axes "
             f"{', '.join(map(str, mesh.axis_names))}; make it with "
-            "worker_mesh(num_workers), or name yours with axis_name"
+            "worker_mesh(num_workers), whose axis is 'workers', or pass the name of "
+            "your axis as axis_name, here and to distribute"
         )
     if any(kind != AxisType.Auto for kind in mesh.axis_types):
         kinds = dict(zip(mesh.axis_names, map(str, mesh.axis_types), strict=True))
