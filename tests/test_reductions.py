@@ -57,12 +57,12 @@ FORMS = {
 
 
 def coarse():
-    """Sends multiples of GRID, and adds what that drops to the next message."""
+    """Sends about half, in multiples of GRID; the next message has the rest as well."""
 
     def reduce(message, state, axis_name=WORKERS, hold=None):
         (error,) = state
         whole = optax.tree.add(message, error)
-        sent = jax.tree.map(lambda x: GRID * jnp.round(x / GRID), whole)
+        sent = jax.tree.map(lambda x: GRID * jnp.round(x / 2 / GRID), whole)
         mean = worker_mean(sent, axis_name, hold)
         return mean, (optax.tree.sub(whole, sent),)
 
@@ -80,7 +80,7 @@ class CoarseLoop:
 
     def __call__(self, rows, present):
         whole = np.where(present[:, None], rows + self.error, 0)
-        sent = GRID * np.round(whole / GRID)
+        sent = GRID * np.round(whole / 2 / GRID)
         self.error = np.where(present[:, None], whole - sent, self.error)
         return sent.sum(axis=0) / present.sum()
 
@@ -124,7 +124,8 @@ def as_rows(tree):
 
 
 EVERYONE = [np.full(M, True)] * ROUNDS
-SOME = [np.array(x) for x in ([True, False, True], [True] * 3, [False, True, True])]
+ALL, LEFT, RIGHT = [True] * 3, [True, False, True], [False, True, True]
+SOME = [np.array(x) for x in (ALL, LEFT, RIGHT, ALL)]
 
 
 def assert_follows(name, presence=EVERYONE, mesh=None, **options):

@@ -69,6 +69,8 @@ class Reduction(NamedTuple):
     init: Callable[[Message], ReductionState]
     reduce: Reduce
     payload: Callable[[Message], int]
+    # Whether the mean of numbers that are sent is exact, or a worker's own.
+    is_lossless: bool = False
     # For a mean that is the sum, over workers, of messages divided by their number. Its
     # shards can be added up where they arrive: devices that cannot send and add at the
     # same time make the mean of two exchanges.

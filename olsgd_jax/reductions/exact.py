@@ -23,6 +23,7 @@ def exact() -> Reduction:
         init=lambda message: (),
         reduce=_reduce,
         payload=num_bytes,
+        is_lossless=True,
         exchange=_exchange,
     )
 

@@ -22,6 +22,7 @@ def send_nothing() -> Reduction:
         init=lambda message: (),
         reduce=_keep,
         payload=lambda message: 0,
+        is_lossless=True,
     )
 
 

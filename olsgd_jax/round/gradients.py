@@ -65,8 +65,8 @@ def reduce_gradients(
     """
     strategy_state, state = states
     if sends_gradients(strategy):
-        sent = reduction.reduce(*outgoing(grads, state, present), axis_name)
-        grads, state, _ = arrived(sent, present)
+        sent = reduction.reduce(*outgoing(reduction, grads, state, present), axis_name)
+        grads, state, _ = arrived(reduction, sent, present)
         return grads, (strategy_state, state)
 
     def mean(tree: ArrayTree) -> ArrayTree:
@@ -93,5 +93,5 @@ def mean_once(
     Array([1.5, 1.5, 1.5], dtype=float32)
     """
     state = reduction.init(tree)
-    sent = reduction.reduce(*outgoing(tree, state, present), axis_name)
-    return arrived(sent, present)[0]
+    sent = reduction.reduce(*outgoing(reduction, tree, state, present), axis_name)
+    return arrived(reduction, sent, present)[0]

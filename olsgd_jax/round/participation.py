@@ -4,9 +4,9 @@ P are the workers present in a round, p of m. With xᵢ a start, an end or a gra
 
     mean over P = m / p · meanᵢ (xᵢ if i in P else 0)
 
-and p = meanᵢ (m if i in P else 0), which travels with it: the mean of all workers is
-the only way to meet. What an absent worker has is left out, not multiplied by zero, so
-that no NaN of it gets through. With all workers present m / p is exactly 1.
+and p = meanᵢ (m if i in P else 0), which travels with it, or by itself where the
+reduction would round it. What an absent worker has is left out, not multiplied by zero,
+so that no NaN of it gets through. With all workers present m / p is exactly 1.
 """
 
 from typing import TypeAlias
@@ -17,6 +17,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import worker_mean
 from olsgd_jax.types import ArrayTree, Message, Present, ReductionState
 from olsgd_jax.workers.axis import worker_count
 
@@ -70,32 +72,46 @@ def over_present(sent: ArrayTree) -> tuple[ArrayTree, Float[Array, ""]]:
 
 
 def outgoing(
-    message: Message, state: ReductionState, present: Present | None
+    reduction: Reduction,
+    message: Message,
+    state: ReductionState,
+    present: Present | None,
 ) -> Outgoing:
     """Gives what a worker hands to a reduction; present: None where all workers are.
 
-    >>> outgoing(jnp.ones(1), (jnp.zeros(1),), present=None)
-    (Array([1.], dtype=float32), (Array([0.], dtype=float32),))
+    >>> from olsgd_jax import exact
+    >>> outgoing(exact(), jnp.ones(1), (), present=None)
+    (Array([1.], dtype=float32), ())
     """
     if present is None:
         return message, state
+    # An absent worker sends nothing, also of what it kept back before.
+    state = choose(present, state, jax.tree.map(jnp.zeros_like, state))
     own, count = of_present(message, present)
+    if not reduction.is_lossless:
+        return own, state
     return (own, count), tuple((x, jnp.zeros_like(count)) for x in state)
 
 
 def arrived(
-    sent: Outgoing, present: Present | None
+    reduction: Reduction, sent: Outgoing, present: Present | None
 ) -> tuple[Message, ReductionState, Float[Array, ""] | None]:
     """Takes what a reduction made of `outgoing`: mean, state and p; None: all.
 
-    >>> arrived((jnp.ones(1), ()), present=None)
+    >>> from olsgd_jax import exact
+    >>> arrived(exact(), (jnp.ones(1), ()), present=None)
     (Array([1.], dtype=float32), (), None)
     """
     mean, state = sent
     if present is None:
         return mean, state, None
+    if reduction.is_lossless:
+        state = tuple(own for own, _ in state)
+    else:
+        _, count = of_present((), present)
+        mean = mean, worker_mean(count)
     mean, num_present = over_present(mean)
-    return mean, tuple(own for own, _ in state), num_present
+    return mean, state, num_present
 
 
 def unless_all(present: Present | None) -> Present | None:

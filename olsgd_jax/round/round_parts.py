@@ -86,7 +86,7 @@ def make_round_parts(
         message = models_message(
             strategy, state.params, state.model_state, model_state_policy
         )
-        return outgoing(message, state.reduction_state.models, present)
+        return outgoing(reduction, message, state.reduction_state.models, present)
 
     def mixed(
         mix: Callable,
@@ -117,7 +117,7 @@ def make_round_parts(
         sent: Outgoing,
         present: Present | None = None,
     ) -> WorkerState:
-        mean, kept, num_present = arrived(sent, present)
+        mean, kept, num_present = arrived(reduction, sent, present)
         if present is None or num_present is None:
             return mixed(strategy.mix, start, end, mean, kept)
         mix_of_present = strategy.mix
