@@ -91,6 +91,7 @@ def test_process_0_is_on_the_first_host_of_a_slurm_job(monkeypatch, nodes, first
             ("10.96.0.1:61441", 4, 2),
         ),
         (GKE, ("tpu-0.pods:8482", 2, 1)),
+        ({**GKE, "TPU_WORKER_ID": "WARNING: could not determine it"}, None),
         ({**GKE, "TPU_PROCESS_ADDRESSES": "a:1,b:1,c:1"}, ("a:8482", 3, 1)),
         ({**GKE, **SLICES}, ("slice-0.pods:8482", 6, 5)),
         ({**GKE, "JAX_COORDINATOR_PORT": "77"}, ("tpu-0.pods:77", 2, 1)),

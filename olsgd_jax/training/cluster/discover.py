@@ -167,8 +167,9 @@ def _gke_job() -> Job | None:
     hosts = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get(
         "TPU_WORKER_HOSTNAMES"
     )
-    number = os.environ.get("TPU_WORKER_ID")
-    if not hosts or number is None:
+    number = os.environ.get("TPU_WORKER_ID", "")
+    # Where libtpu was loaded to compile only, it has put a warning there.
+    if not hosts or not number.isdecimal():
         return None
     return _tpu_job(hosts.split(","), int(number), os.environ)
 
