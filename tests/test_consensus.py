@@ -1,5 +1,8 @@
 """One model out of many: each kind against its definition."""
 
+import gc
+import weakref
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -125,6 +128,17 @@ def test_the_same_model_of_a_later_state_compiles_nothing(mesh):
         state = state_of(strategy, mesh, scale * MODELS)
         model_of(state, strategy, "virtual", mesh)
     assert num_traces == 1
+
+
+def test_strategies_that_are_gone_are_not_kept():
+    gone = []
+    for _ in range(20):
+        strategy = local_sgd()._replace(virtual=lambda mean, state: mean)
+        gone.append(weakref.ref(strategy.virtual))
+        model_of(state_of(strategy, None), strategy, "virtual")
+    del strategy
+    gc.collect()
+    assert sum(x() is not None for x in gone) <= 8
 
 
 def test_a_strategy_without_an_anchor_is_an_error(mesh):

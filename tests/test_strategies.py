@@ -216,3 +216,11 @@ def test_arguments_out_of_range_are_refused(build, message):
 def test_arguments_of_the_wrong_kind_are_refused(builder, arguments, message):
     with pytest.raises(TypeError, match=message):
         inspect.unwrap(builder)(*arguments)  # past the checker of annotations
+
+
+def test_powersgd_averages_arrays_without_elements_as_they_are():
+    grads = {"none": jnp.zeros((3, 0)), "w": jnp.outer(jnp.arange(3.0), jnp.ones(2))}
+    strategy = powersgd(rank=1)
+    reduced, _ = strategy.reduce_grads(grads, strategy.init(grads), lambda own: own)
+    assert reduced["none"].shape == (3, 0)
+    np.testing.assert_allclose(reduced["w"], grads["w"], atol=1e-12)

@@ -13,6 +13,7 @@ the models to be averaged are known, and here that mean only now leaves.
 """
 
 import functools
+from collections.abc import Callable
 from typing import get_args
 
 import jax
@@ -61,7 +62,8 @@ def model_of(
     [1.0, 2.0, 0.0, 2.0]
     """
     check_kept("which", which, state, strategy)
-    return _local(_model_of(state, strategy, which, mesh))
+    virtual = strategy.virtual if which == "virtual" else None
+    return _local(_program(virtual, which, mesh)(state))
 
 
 def check_kept(name: str, which: str, state: WorkerState, strategy: Strategy) -> None:
@@ -90,10 +92,11 @@ def spread(state: WorkerState, mesh: Mesh | None = None) -> float:
     return float(_local(_spread(state.params, mesh)))
 
 
-@functools.partial(jax.jit, static_argnames=("strategy", "which", "mesh"))
-def _model_of(
-    state: WorkerState, strategy: Strategy, which: EvaluatedModel, mesh: Mesh | None
-) -> tuple[Params, ModelState]:
+# The last few programs: one for every strategy would keep them all.
+@functools.lru_cache(maxsize=8)
+def _program(
+    virtual: Callable[..., Params] | None, which: EvaluatedModel, mesh: Mesh | None
+) -> Callable[[WorkerState], tuple[Params, ModelState]]:
     def worker_model(worker: WorkerState) -> tuple[Params, ModelState]:
         if which == "worker":
             return worker.params, worker.model_state
@@ -102,11 +105,11 @@ def _model_of(
         if which == "anchor":
             return worker.strategy_state.anchor, model_state
         consensus = worker_mean(worker.params)
-        if which == "virtual":
-            return strategy.virtual(consensus, worker.strategy_state), model_state
+        if virtual is not None:
+            return virtual(consensus, worker.strategy_state), model_state
         return consensus, model_state
 
-    return _first(on_workers(worker_model, mesh)(state), mesh)
+    return jax.jit(lambda state: _first(on_workers(worker_model, mesh)(state), mesh))
 
 
 @functools.partial(jax.jit, static_argnames="mesh")

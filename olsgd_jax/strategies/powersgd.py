@@ -77,13 +77,13 @@ def powersgd(rank: int, seed: int = 0) -> Strategy:
         m = optax.tree.add(_matrices(leaves), state.error)
         p = [orthogonalise(x) for x in _as_one(mean, _products(m, state.q))]
         own_q = [x.T @ basis for x, basis in zip(m, p, strict=True)]
-        q, vectors = _as_one(mean, (own_q, [x for x in leaves if x.ndim < 2]))
+        q, others = _as_one(mean, (own_q, [x for x in leaves if not _is_matrix(x)]))
 
         error = optax.tree.sub(m, _products(p, [x.T for x in own_q]))
         low_rank = iter(_products(p, [x.T for x in q]))
-        vectors = iter(vectors)
+        others = iter(others)
         reduced = [
-            next(vectors) if x.ndim < 2 else next(low_rank).reshape(x.shape)
+            next(low_rank).reshape(x.shape) if _is_matrix(x) else next(others)
             for x in leaves
         ]
         return jax.tree.unflatten(structure, reduced), PowerSgdState(error, q)
@@ -107,7 +107,11 @@ def _as_one(mean: Mean, tree: ArrayTree) -> ArrayTree:
 
 
 def _matrices(leaves: list[jax.Array]) -> list[jax.Array]:
-    return [as_matrix(x) for x in leaves if x.ndim >= 2]
+    return [as_matrix(x) for x in leaves if _is_matrix(x)]
+
+
+def _is_matrix(x: jax.Array) -> bool:
+    return x.ndim >= 2 and x.size > 0
 
 
 def _products(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:
