@@ -9,6 +9,7 @@ import pytest
 from olsgd_jax import (
     WORKERS,
     cocod_sgd,
+    exact,
     init_state,
     local_sgd,
     make_round,
@@ -20,7 +21,11 @@ from olsgd_jax import (
     sync_sgd,
 )
 from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
-from olsgd_jax.drivers.forms.fragments import cut_fragments, join_fragments
+from olsgd_jax.drivers.forms.fragments import (
+    cut_fragments,
+    join_fragments,
+    send_fragment,
+)
 from olsgd_jax.round.worker_round import tree_form
 from tests import helpers
 
@@ -135,6 +140,17 @@ def test_joining_undoes_cutting(shape, num_fragments):
 )
 def test_large_fragments_are_whole_tiles_and_small_ones_hold_no_filling(size, shape):
     assert cut_fragments(jnp.zeros(size), 3)["float64"].shape == shape
+
+
+def test_a_fragment_is_put_away_only_when_its_step_has_ended():
+    def send(fragments, k, x):
+        return send_fragment(exact(), (fragments, ()), k, until=jnp.cos(x))
+
+    arguments = jnp.zeros((3, 1, 4)), jnp.array(1), jnp.zeros(2)
+    traced = jax.make_jaxpr(send, axis_env=[(WORKERS, 4)])(*arguments)
+    barrier = helpers.upstream_of("optimization_barrier", traced.jaxpr)
+    assert {"cos", "psum"} <= barrier
+    assert "cos" not in helpers.upstream_of("psum", traced.jaxpr)
 
 
 def test_a_streamed_round_trains_as_one_that_is_not(mesh):

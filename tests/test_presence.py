@@ -23,10 +23,11 @@ from olsgd_jax import (
     powersgd,
     slowmo,
     sync_sgd,
+    worker_mean,
     worker_mesh,
 )
 from olsgd_jax.drivers.forms.base import flat_form, fragments_form
-from olsgd_jax.round.participation import over_present
+from olsgd_jax.round.participation import of_present, over_present
 from olsgd_jax.round.state import check_present
 from olsgd_jax.round.worker_round import tree_form
 from tests import helpers, reference, reference_absent
@@ -335,6 +336,17 @@ def test_a_worker_sends_two_numbers_beside_its_model(form):
     filling = 2 if form == "fragments" else 0  # to three fragments of equal size
     sent = payload_bytes(worker_round, *args, num_workers=4)
     assert sent == 8 * (3 * 5 + 5 + 2 + filling)
+
+
+def test_more_workers_than_bfloat16_can_count_are_counted():
+    present = jnp.arange(300) != 7  # 299 is no number of bfloat16
+
+    def worker(x, present):
+        return over_present(worker_mean(of_present(x, present)))[1]
+
+    models = jnp.ones(300, jnp.bfloat16)
+    counts = jax.vmap(worker, axis_name="workers")(models, present)
+    np.testing.assert_array_equal(counts, 299)
 
 
 def test_a_mean_in_half_precision_is_rounded_once():
