@@ -20,8 +20,8 @@ from olsgd_jax.training.components.strategy import named_strategy
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
 from olsgd_jax.training.data.dataset import Dataset
-from olsgd_jax.training.data.datasets import load_dataset, outline_dataset
 from olsgd_jax.training.data.images import crop_and_flip, normalise
+from olsgd_jax.training.data.named_datasets import load_dataset, outline_dataset
 from olsgd_jax.training.data.named_partitions import (
     PARTITIONS,
     label_histogram,

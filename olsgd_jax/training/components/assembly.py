@@ -12,13 +12,13 @@ from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.training.components.memory import check_memory
+from olsgd_jax.training.components.network import build_task
 from olsgd_jax.training.components.optimizer import build_optimizer, build_schedule
 from olsgd_jax.training.components.strategy import build_strategy
-from olsgd_jax.training.components.task import build_task
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
 from olsgd_jax.training.data.dataset import Dataset
-from olsgd_jax.training.data.datasets import load_dataset
+from olsgd_jax.training.data.named_datasets import load_dataset
 from olsgd_jax.training.data.named_partitions import make_partition
 from olsgd_jax.training.tasks import Task
 from olsgd_jax.types import Batch, Shards

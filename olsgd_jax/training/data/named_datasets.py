@@ -19,7 +19,7 @@ def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
     that most numbers of workers divide, and 357 to be tested on. The split is always
     the same, with every class in proportion.
 
-    >>> from olsgd_jax.training.data.datasets import digits
+    >>> from olsgd_jax.training.data.named_datasets import digits
     >>> dataset = digits()
     >>> dataset.train_inputs.shape, dataset.test_inputs.shape
     ((1440, 64), (357, 64))
