@@ -46,6 +46,7 @@ STRATEGIES = {
     "cocod_sgd": cocod_sgd(),
     "overlap_local_sgd": overlap_local_sgd(pullback=0.6),
 }
+PAYLOADS = {"exact": SIZE * 8, "send_nothing": 0}  # bytes of a message in float64
 FORMS = {
     "tree": tree_form,
     "held": held_form,
@@ -213,7 +214,7 @@ def test_the_payload_is_what_the_program_sends(name):
     one = jax.tree.map(lambda x: x[0], message)
     sent = payload_bytes(worker, message, num_workers=M)
     assert sent == reduction.payload(one)
-    assert sent == (SIZE * 8 if name == "exact" else 0)
+    assert sent == PAYLOADS[name]
 
 
 def test_a_reduction_that_was_not_built_is_refused():
