@@ -8,6 +8,7 @@ what it sent:
     reduce      message, state -> mean, state
     exchange    shards -> shards           makes the same mean in two steps, or None
     payload     message -> bytes           what a worker hands to the network
+    is_lossless                            whether numbers arrive as they are
 
 `reduce` treats every element by itself or in small blocks, so a message may be cut, and
 its state with it, and the fragments be reduced one by one.
@@ -69,7 +70,7 @@ class Reduction(NamedTuple):
     init: Callable[[Message], ReductionState]
     reduce: Reduce
     payload: Callable[[Message], int]
-    # Whether the mean of numbers that are sent is exact, or a worker's own.
+    # Otherwise the number of workers present is not part of the message.
     is_lossless: bool = False
     # For a mean that is the sum, over workers, of messages divided by their number. Its
     # shards can be added up where they arrive: devices that cannot send and add at the
