@@ -1,1 +1,1 @@
-"""The reader of scheduled programs."""
+"""A reader of scheduled HLO programs."""

@@ -1,16 +1,16 @@
-"""Which branch of a conditional runs, where the program itself says so.
+"""Finds the branch that a conditional takes, if the program fixes it.
 
-A branch is chosen by its number. Where that is a constant, perhaps one that a loop
-hands on from pass to pass, there is no choice to wait for.
+A conditional selects a branch by its index. If the index is a constant, or a loop
+carries a constant unchanged, the branch is known before the program runs.
 """
 
 from olsgd_jax.overlap.hlo.schedule import Instruction, Schedule
 
-_HANDED_ON = ("convert", "copy", "bitcast")
+_SAME_VALUE = ("convert", "copy", "bitcast")
 
 
 def sure_branch(schedule: Schedule, conditional: Instruction) -> str | None:
-    """The computation that runs in any case; None where the program does not say.
+    """Names the branch that always runs; None if that depends on data.
 
     >>> from olsgd_jax.overlap import read_schedule
     >>> from olsgd_jax.overlap.hlo.branches import sure_branch
@@ -28,35 +28,35 @@ def sure_branch(schedule: Schedule, conditional: Instruction) -> str | None:
         return None
     branches = conditional.called
     if "branch_computations" not in conditional.attributes:
-        branches = branches[::-1]  # printed are that for true, and that for false
-    place = int({"false": "0", "true": "1"}.get(chosen, chosen))
-    # Any number that no branch has stands for the last one.
-    return branches[place if 0 <= place < len(branches) else -1]
+        branches = branches[::-1]  # the true branch is printed before the false one
+    index = int({"false": "0", "true": "1"}.get(chosen, chosen))
+    # HLO takes the last branch if the index is out of range.
+    return branches[index if 0 <= index < len(branches) else -1]
 
 
 def _constant(schedule: Schedule, name: str) -> str | None:
-    """The value of an instruction as it is printed, if it is a constant."""
-    home, found = _find(schedule, name)
-    while found and found.opcode in _HANDED_ON:
-        home, found = _find(schedule, found.operands[0])
+    """Gives the printed value of an instruction if it is a constant, else None."""
+    computation, found = _find(schedule, name)
+    while found and found.opcode in _SAME_VALUE:
+        computation, found = _find(schedule, found.operands[0])
     if found and found.opcode == "constant":
         return found.attributes[1:].partition(")")[0]
-    index = _place_in_state(schedule, found)
-    first = index is not None and _first_in_state(schedule, home, index)
-    return _constant(schedule, first) if first else None
+    index = _parameter_index(schedule, found)
+    initial = index is not None and _loop_constant(schedule, computation, index)
+    return _constant(schedule, initial) if initial else None
 
 
-def _place_in_state(schedule: Schedule, found: Instruction | None) -> int | None:
-    """Which part of what its computation is given an instruction is."""
+def _parameter_index(schedule: Schedule, found: Instruction | None) -> int | None:
+    """Gives an instruction's index in the parameter tuple if it is an element of it."""
     if not found or found.opcode != "get-tuple-element":
         return None
     _, source = _find(schedule, found.operands[0])
-    is_part = source is not None and source.opcode == "parameter"
-    return int(found.attribute("index") or 0) if is_part else None
+    is_element = source is not None and source.opcode == "parameter"
+    return int(found.attribute("index") or 0) if is_element else None
 
 
-def _first_in_state(schedule: Schedule, body: str, index: int) -> str | None:
-    """What a loop starts with at a place of its state that no pass changes."""
+def _loop_constant(schedule: Schedule, body: str, index: int) -> str | None:
+    """Names the initial value of a loop's state at an index that the body keeps."""
     for computation in schedule.computations.values():
         for loop in computation:
             if loop.opcode != "while" or loop.attribute("body") != f"%{body}":
@@ -65,15 +65,15 @@ def _first_in_state(schedule: Schedule, body: str, index: int) -> str | None:
             _, state = _find(schedule, loop.operands[0])
             if state is None or state.opcode != "tuple":
                 return None
-            kept = _place_in_state(schedule, after) == index
-            return state.operands[index] if kept else None
+            is_kept = _parameter_index(schedule, after) == index
+            return state.operands[index] if is_kept else None
     return None
 
 
 def _find(schedule: Schedule, name: str) -> tuple[str, Instruction | None]:
-    """An instruction, and where it is; compilers use no name twice."""
-    for home, computation in schedule.computations.items():
-        for instruction in computation:
+    """Finds an instruction and its computation; names are unique in a program."""
+    for computation, instructions in schedule.computations.items():
+        for instruction in instructions:
             if instruction.name == name:
-                return home, instruction
+                return computation, instruction
     return "", None

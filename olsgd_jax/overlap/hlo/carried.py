@@ -1,9 +1,9 @@
 """Collectives that fusions carry, as on TPU v5e.
 
-One fusion holds the collective and a call of AsyncCollectiveStart, others a step of it
-beside the computation they were made for, a last one AsyncCollectiveDone. Nothing
-moves the collective on but those steps, so only what they compute counts as overlap:
-not the rest of what lies between start and done.
+The first fusion holds the collective and calls AsyncCollectiveStart, and the last one
+calls AsyncCollectiveDone. Each fusion in between runs a step of the collective next to
+its own computation. The collective advances only in those steps, so only the work of
+those fusions counts as overlap, not everything between start and done.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ KINDS = (
 """The opcodes of collectives."""
 
 Role = Literal["start", "step", "done", "whole"]
-"""What a fusion does to the collective that it holds; "whole" is all of it at once."""
+"""What a fusion does with its collective; "whole" runs all of it at once."""
 
 
 def held_collective(schedule: Schedule, instruction: Instruction) -> Instruction | None:
@@ -39,7 +39,7 @@ def held_collective(schedule: Schedule, instruction: Instruction) -> Instruction
 
 
 def role_of(schedule: Schedule, fusion: Instruction, held: Instruction) -> Role:
-    """Says what a fusion does to the collective that it holds."""
+    """Says what a fusion does with the collective that it holds."""
     targets = {
         inner.attribute("custom_call_target")
         for name in fusion.called
@@ -53,19 +53,19 @@ def role_of(schedule: Schedule, fusion: Instruction, held: Instruction) -> Role:
 
 
 def chain_of(held: Instruction) -> str:
-    """What the copies of one collective in several fusions have in common."""
+    """Identifies a collective; its copies in several fusions share the identifier."""
     return f"{held.attribute('channel_id')}/{held.attribute('chain_id')}"
 
 
 def carried_work(
     schedule: Schedule, instructions: Iterable[Instruction], chain: str
 ) -> Work:
-    """Adds up what the fusions compute that carry a collective on.
+    """Adds up the work of the fusions that carry a collective.
 
     Args:
       schedule: the program.
-      instructions: what lies between start and done.
-      chain: the collective's chain, see `chain_of`.
+      instructions: the instructions between start and done.
+      chain: the collective's identifier from `chain_of`.
     """
     return add_work(_carriers(schedule, instructions, chain))
 
@@ -73,7 +73,7 @@ def carried_work(
 def _carriers(
     schedule: Schedule, instructions: Iterable[Instruction], chain: str
 ) -> list[Work]:
-    """The work of each fusion that carries the collective, and of each loop of such."""
+    """Lists the work of each fusion, or loop of fusions, that carries a collective."""
     found = []
     for instruction in instructions:
         if instruction.opcode == "while":

@@ -1,10 +1,10 @@
-"""How much one instruction computes, estimated from its shapes alone.
+"""Estimates the flops of one instruction from its shapes.
 
     dot             2 · result · contracted axes
     convolution     2 · output · kernel / output features
 
-The compiler's padding and dilation count as if they were data, so this is an upper
-bound where there is any.
+Padding and dilation count as data, so with either of them the estimate is an upper
+bound.
 """
 
 import math
@@ -13,7 +13,7 @@ import re
 from olsgd_jax.overlap.hlo.schedule import Instruction
 from olsgd_jax.overlap.hlo.shapes import arrays
 
-# Where cuDNN's calls have the output and the kernel: -1 is the result, else an operand.
+# The output and the kernel of cuDNN's calls: an operand's index, or -1 for the result.
 _CUDNN = {
     "convForward": (-1, 1),
     "convBiasActivationForward": (-1, 1),
@@ -23,7 +23,7 @@ _CUDNN = {
 
 
 def flops_of(instruction: Instruction) -> int:
-    """Estimates the flops of a dot, a convolution, or a GPU library's call of one.
+    """Estimates the flops of a dot, a convolution, or a library call that runs one.
 
     >>> from olsgd_jax.overlap.hlo.schedule import Instruction
     >>> shapes = ("f32[8,32]{1,0}", "f32[32,16]{1,0}")
@@ -47,7 +47,7 @@ def flops_of(instruction: Instruction) -> int:
 
 def _dot(instruction: Instruction) -> int:
     left = _dimensions(instruction, 0)
-    # The second spelling is that of a call's backend_config: "...":["1"].
+    # A library call writes it in its backend_config, as "...":["1"].
     found = re.search(
         r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)', instruction.attributes
     )
@@ -67,6 +67,6 @@ def _convolution(instruction: Instruction, output: int, kernel: int) -> int:
 
 
 def _dimensions(instruction: Instruction, operand: int) -> tuple[int, ...]:
-    """Of an operand, or of the result; a call's result is first of a tuple."""
+    """Gives the dimensions of an operand, or of the result (a tuple's first array)."""
     shape = instruction.shape if operand < 0 else instruction.inputs[operand]
     return arrays(shape)[0][1]

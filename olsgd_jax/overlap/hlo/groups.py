@@ -1,8 +1,8 @@
-"""Which devices a collective joins: those of one worker, or those of several.
+"""Tells collectives between workers from those between the devices of one worker.
 
-Devices are counted in the order of the mesh, whose first axis is the workers', so a
-worker is a block of devices that follow each other. Groups are printed as lists, as the
-rows of a counter of devices that was reshaped and transposed, or as axes of a mesh:
+Devices are numbered in the order of the mesh, whose first axis is the workers', so the
+devices of a worker have consecutive numbers. XLA prints device groups as lists, as a
+reshaped and transposed range, or as axes of a mesh:
 
     replica_groups={{0,4},{1,5},{2,6},{3,7}}
     replica_groups=[4,2]<=[2,4]T(1,0)             the same
@@ -16,13 +16,12 @@ import numpy as np
 from olsgd_jax.overlap.hlo.schedule import Instruction
 
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{}]+\})\}")
-_COUNTED = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-
+_RANGE = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{((?:'\w+',?)+)\}")
 
 
 def is_inside(collective: Instruction, worker_devices: int) -> bool:
-    """Whether a collective stays inside of workers; not, where it does not say.
+    """Whether a collective stays within workers; False if it prints no groups.
 
     >>> from olsgd_jax.overlap import read_schedule
     >>> sent = read_schedule('''HloModule sent, is_scheduled=true
@@ -42,10 +41,10 @@ def is_inside(collective: Instruction, worker_devices: int) -> bool:
 def _groups(attributes: str) -> list[list[int]]:
     if listed := _LISTED.search(attributes):
         return [_numbers(group) for group in re.findall(r"\{([\d,]+)\}", listed[1])]
-    if counted := _COUNTED.search(attributes):
-        devices = np.arange(np.prod(_numbers(counted[3]))).reshape(_numbers(counted[3]))
-        order = _numbers(counted[4]) if counted[4] else range(devices.ndim)
-        return devices.transpose(order).reshape(int(counted[1]), -1).tolist()
+    if found := _RANGE.search(attributes):
+        devices = np.arange(np.prod(_numbers(found[3]))).reshape(_numbers(found[3]))
+        order = _numbers(found[4]) if found[4] else range(devices.ndim)
+        return devices.transpose(order).reshape(int(found[1]), -1).tolist()
     if axes := _AXES.search(attributes):
         names, sizes = zip(*re.findall(r"'(\w+)'=(\d+)", axes[1]), strict=True)
         shape, joined = [int(n) for n in sizes], re.findall(r"\w+", axes[2])

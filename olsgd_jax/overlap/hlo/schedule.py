@@ -1,10 +1,9 @@
-"""Reads the text of a scheduled program: what the device runs, in its order.
+"""Reads the text of a scheduled program: what the device runs, in order.
 
-A scheduled HLO module is a list of computations, each a list of instructions
+A scheduled HLO module is a list of computations. Each is a list of instructions, in
+the order in which the device issues them:
 
     %name = shape opcode(%operand, ...), attribute=..., calls=%computation
-
-and the order of the lines is the order in which they are issued.
 """
 
 import re
@@ -30,21 +29,21 @@ class Instruction(NamedTuple):
     operands: tuple[str, ...]  # names of instructions of the same computation
     inputs: tuple[str, ...]  # shapes of the operands
     called: tuple[str, ...]  # names of computations
-    attributes: str  # the operands as printed, and all that follows them
+    attributes: str  # the rest of the line, from the operands on
 
     @property
     def bytes(self) -> int:
-        """Size of the result; of all its arrays, if it is a tuple."""
+        """The size of the result; all arrays count if it is a tuple."""
         return shape_bytes(self.shape)
 
     def attribute(self, name: str) -> str | None:
-        """The value of `name=value`, up to the next comma, brace or space."""
+        """Gives the value in `name=value`, up to the next comma, brace or space."""
         found = re.search(rf'\b{name}="?\{{?([^,}} "]*)', self.attributes)
         return found[1] if found else None
 
 
 class Schedule(NamedTuple):
-    """A program: its computations by name, and the one it starts with.
+    """A program: its computations by name, and the name of its entry computation.
 
     >>> from olsgd_jax.overlap import read_schedule
     >>> schedule = read_schedule('''HloModule one_sum, is_scheduled=true
@@ -62,10 +61,10 @@ class Schedule(NamedTuple):
 
 
 def read_schedule(text: str) -> Schedule:
-    """Reads what `compiled.as_text()` gives.
+    """Reads the text that `compiled.as_text()` returns.
 
     Args:
-      text: a compiled module. A module that is only lowered has no order yet.
+      text: a compiled module. A module that is only lowered has no schedule yet.
 
     >>> from olsgd_jax.overlap import read_schedule
     >>> read_schedule("module @jit_f")
@@ -116,10 +115,10 @@ def _instruction(name: str, rest: str, shapes: dict[str, str]) -> Instruction:
 
 
 def _closing(text: str) -> int:
-    """The place after the parenthesis that closes the first one."""
+    """Finds where the text's first parenthesis closes; gives the index after it."""
     depth = 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")
         if depth == 0:
-            return place + 1
+            return index + 1
     return len(text)

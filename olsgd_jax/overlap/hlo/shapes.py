@@ -1,4 +1,4 @@
-"""Shapes as compilers print them: arrays, tuples of arrays, and their sizes."""
+"""Parses printed shapes: arrays, tuples of arrays, and their sizes."""
 
 import math
 import re
@@ -28,7 +28,7 @@ def shape_bytes(shape: str) -> int:
 
 
 def _bits(dtype: str) -> int:
-    """The width of an element: the first number in its type's name."""
+    """Gives the bits of one element: the first number in its type's name."""
     width = re.search(r"\d+", dtype)
     if dtype.startswith(("token", "opaque")):
         return 0

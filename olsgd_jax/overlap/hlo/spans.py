@@ -1,16 +1,15 @@
-"""From a collective's start to its done, and what runs between them.
+"""The span of a collective, from its start to its done, and the work inside it.
 
-A collective that may overlap is printed in one of three ways:
+A collective that can overlap is printed in one of three ways:
 
     all-reduce-start ... all-reduce-done     GPU; collective-permute also on TPU
-    call-start ... call-done                 TPU, on a sparse core (or async-start): the
-                                             computation that it calls holds it. If
-                                             the start has no operands, it prepares the
-                                             sparse core; the call-update that has them
-                                             sends
+    call-start ... call-done                 TPU sparse cores; also async-start. The
+                                             called computation holds the collective. A
+                                             start without operands only prepares the
+                                             core, and a call-update with operands sends
     fusion ... fusion                        TPU v5e: see `carried`
 
-A plain `all-reduce` stops the device until it has ended.
+A plain `all-reduce` blocks the device until it is done.
 """
 
 from olsgd_jax.overlap.hlo.carried import (
@@ -25,7 +24,7 @@ from olsgd_jax.overlap.hlo.work import Work, work_of
 
 
 def started(schedule: Schedule, instruction: Instruction) -> Instruction | None:
-    """The collective that an instruction starts, or runs as a whole."""
+    """Finds the collective that an instruction starts, or runs to its end."""
     if instruction.opcode.removesuffix("-start") in KINDS:
         return instruction
     if instruction.opcode not in ("async-start", "call-start", "fusion"):
@@ -40,14 +39,15 @@ def started(schedule: Schedule, instruction: Instruction) -> Instruction | None:
 def until_done(
     schedule: Schedule, instructions: tuple[Instruction, ...], held: Instruction
 ) -> tuple[Instruction, ...]:
-    """Cuts from where all that is sent is handed over to the done of the first.
+    """Cuts out the span of the collective that the first instruction starts.
 
-    That is the first instruction itself, or the last of its updates that has operands
-    of its own. If there is no done, the first instruction is all there is.
+    The span begins where the last operand is handed over: at the start itself, or at
+    its last update with operands of its own. It ends at the done. Without a done, the
+    span is the start alone.
     """
-    start, sent = instructions[0], 0
-    names = {start.name}  # of the start and of its updates
-    for place, instruction in enumerate(instructions):
+    start, first = instructions[0], 0
+    names = {start.name}  # of the start and its updates
+    for index, instruction in enumerate(instructions):
         if start.opcode == "fusion" and instruction.opcode == "fusion":
             other = held_collective(schedule, instruction)
             if (
@@ -55,22 +55,22 @@ def until_done(
                 and chain_of(other) == chain_of(held)
                 and role_of(schedule, instruction, other) == "done"
             ):
-                return instructions[: place + 1]
+                return instructions[: index + 1]
         elif names & set(instruction.operands):
             if instruction.opcode.endswith("-update"):
-                sent = place if set(instruction.operands) - names else sent
+                first = index if set(instruction.operands) - names else first
                 names.add(instruction.name)
             if instruction.opcode.endswith("-done"):
-                return instructions[sent : place + 1]
+                return instructions[first : index + 1]
     return (start,)
 
 
 def work_between(
     schedule: Schedule, span: tuple[Instruction, ...], held: Instruction
 ) -> Work:
-    """Adds up what runs between a start and its done, the ends of the span."""
+    """Adds up the work between the two ends of a span, its start and its done."""
     start, between = span[0], span[1:-1]
-    if '"is_sync":true' in start.attributes:  # a GPU's way to say that its start waits
+    if '"is_sync":true' in start.attributes:  # on GPUs: the start blocks
         return Work()
     if start.opcode == "fusion":
         return carried_work(schedule, between, chain_of(held))
@@ -78,7 +78,7 @@ def work_between(
 
 
 def is_blocked(schedule: Schedule, instructions: tuple[Instruction, ...]) -> bool:
-    """Whether the last instruction needs anything that computes."""
+    """Whether the last instruction depends on computation in the earlier ones."""
     *before, last = instructions
     needed = set(last.operands)
     for instruction in reversed(before):
@@ -94,7 +94,7 @@ def is_needed(
     instructions: tuple[Instruction, ...],
     span: tuple[Instruction, ...],
 ) -> bool:
-    """Whether anything that computes, behind a span at the start, needs its result."""
+    """Whether computation after a span, which comes first, depends on its result."""
     names = {span[-1].name}
     for instruction in instructions[len(span) :]:
         if names & set(instruction.operands):

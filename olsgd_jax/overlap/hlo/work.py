@@ -1,6 +1,6 @@
-"""What a fragment of a schedule computes: flops, loops and custom kernels.
+"""The work in a part of a schedule: flops, loops and custom kernels.
 
-It tells a training step from bookkeeping; it is not a model of time.
+The count tells a training step from bookkeeping. It is not a model of time.
 """
 
 import re
@@ -11,21 +11,21 @@ from olsgd_jax.overlap.hlo.branches import sure_branch
 from olsgd_jax.overlap.hlo.flops import flops_of
 from olsgd_jax.overlap.hlo.schedule import Instruction, Schedule
 
-# Parts of the names of the custom calls that compute; others allocate or hint.
+# Parts of the names of custom calls that compute; other calls allocate or give hints.
 _KERNELS = re.compile(r"cublas|cudnn|triton|mosaic|tpu_custom_call|onednn|flash|gemm")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
 
 class Work(NamedTuple):
-    """What lies between two places of a schedule."""
+    """The work of some instructions of a schedule."""
 
     flops: int = 0
-    loops: int = 0  # while loops, not counting those inside them
-    kernels: int = 0  # custom calls that compute nobody knows how much
+    loops: int = 0  # outermost while loops
+    kernels: int = 0  # custom calls that compute, but whose flops are unknown
 
 
 def work_of(schedule: Schedule, instructions: Iterable[Instruction]) -> Work:
-    """Adds up the work of instructions, with all that they call."""
+    """Adds up the work of instructions, and of the computations that they call."""
     return add_work(_work(schedule, instruction) for instruction in instructions)
 
 
@@ -39,10 +39,10 @@ def add_work(parts: Iterable[Work]) -> Work:
 
 
 def trip_count(schedule: Schedule, loop: Instruction) -> int:
-    """How often a while loop runs its body; 1 where the program does not say.
+    """Says how often a while loop runs its body; 1 if the program does not tell.
 
-    GPUs print it. TPUs do not, so there it is read from the condition
-    `i < n`, which is how `lax.scan` and `lax.fori_loop` from 0 are written.
+    The compiler for GPUs prints the count. The one for TPUs does not, so there it is
+    read from the condition `i < n`, which `lax.scan` and `lax.fori_loop` from 0 have.
     """
     if known := _TRIPS.search(loop.attributes):
         return int(known[1])
@@ -56,7 +56,7 @@ def trip_count(schedule: Schedule, loop: Instruction) -> int:
 
 
 def loop_work(schedule: Schedule, loop: Instruction, inside: Work) -> Work:
-    """The work of a whole loop, from the work of one pass through its body."""
+    """Gives the work of a whole loop from the work of one pass through its body."""
     trips = trip_count(schedule, loop)
     return Work(trips * inside.flops, loops=1, kernels=trips * inside.kernels)
 
@@ -75,7 +75,7 @@ def _work(schedule: Schedule, instruction: Instruction) -> Work:
             return Work(flops, kernels=int(not flops and bool(_KERNELS.search(target))))
         case "while":
             return loop_work(schedule, instruction, add_work(inside))
-        case "conditional":  # one branch runs: if nobody knows which, the smaller one
+        case "conditional":  # if the branch is unknown, count the least work
             if taken := sure_branch(schedule, instruction):
                 return inside[instruction.called.index(taken)]
             return Work(*map(min, zip(*inside, strict=True)))
