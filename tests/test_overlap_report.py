@@ -51,9 +51,8 @@ def test_how_much_has_to_overlap_is_the_callers_choice():
 def test_the_message_names_what_is_exposed():
     with pytest.raises(AssertionError) as error:
         assert_overlapped(program(START, LOOP, DONE, EXPOSED))
-    assert "exposed: all-reduce of 1,200 bytes (main/sum), beside 0 of 32,768" in str(
-        error.value
-    )
+    exposed = "exposed: all-reduce of 1,200 bytes (main/sum) overlaps 0 of 32,768 flops"
+    assert exposed in str(error.value)
     assert "all-reduce-start" not in str(error.value)
 
 

@@ -1,4 +1,4 @@
-"""The proof: which communication of a compiled program travels during computation."""
+"""The proof: reports which communication of a compiled program overlaps computation."""
 
 from olsgd_jax.overlap.collectives import Collective
 from olsgd_jax.overlap.hlo.schedule import Schedule, read_schedule

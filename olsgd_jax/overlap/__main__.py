@@ -1,11 +1,11 @@
-"""Compiles a round for accelerators that are not here, and says what overlaps.
+"""Compiles a round for accelerators that you do not have, and reports what overlaps.
 
     python -m olsgd_jax.overlap --target h100:1x1x8 --model resnet18 --sync-period 4
-    python -m olsgd_jax.overlap --target all --step    # of the optax face
+    python -m olsgd_jax.overlap --target all --step    # a step of the optax face
     python -m olsgd_jax.overlap --target all --json
 
 Models: mlp (18.9 million parameters), resnet18 (11.2) and transformer (98.0). The exit
-status is 0 if at least 0.99 of the bytes between workers overlap on every target.
+status is 0 if at least 99 % of the bytes sent between workers overlap on every target.
 """
 
 import argparse
@@ -34,33 +34,35 @@ def _parser() -> argparse.ArgumentParser:
     option = parser.add_argument
     option("--target", default="all", help=f"all, or one of {', '.join(TARGETS)}")
     option("--model", default="mlp", help=f"one of {', '.join(WORKLOADS)}")
-    option("--strategy", default="overlap_local_sgd", help="its name")
+    option("--strategy", default="overlap_local_sgd", help="name of the strategy")
     option("--sync-period", type=int, default=4, help="local steps in a round")
-    option("--stream", action="store_true", help="send a part with every local step")
+    option(
+        "--stream", action="store_true", help="send a fragment with every local step"
+    )
     option(
         "--step",
         action="store_true",
-        help="a train step with the optax face (distribute) instead of a round",
+        help="compile a train step of the optax face (distribute) instead of a round",
     )
     option(
         "--form",
         default="chosen",
-        help="tree: a mean of each array under the compiler's own options, instead of "
-        "form and options chosen for the target",
+        help="chosen: form and compiler options chosen for the target; "
+        "tree: a mean of each array, with the compiler's defaults",
     )
-    option("--worker-devices", type=int, default=1, help="devices of each worker")
+    option("--worker-devices", type=int, default=1, help="devices per worker")
     option(
         "--share",
         default="data",
         choices=("data", "fsdp"),
-        help="what they share: batches, or batches and the model",
+        help="what the devices of a worker share: batches, or batches and the model",
     )
     option(
         "--compare",
         action="store_true",
-        help="compile the round without its mean as well, for its memory and time",
+        help="also compile the round without its mean, to compare memory and time",
     )
-    option("--json", action="store_true", help="a line of JSON per target")
+    option("--json", action="store_true", help="print one line of JSON per target")
     return parser
 
 
@@ -77,10 +79,10 @@ def _row(result: dict) -> list[str]:
 
 
 def main() -> int:
-    """Runs the command; gives its exit status."""
+    """Runs the command and returns its exit status."""
     parser = _parser()
     args = parser.parse_args()
-    # For what runs here; the targets' compilers need no backend.
+    # Eager operations run on the CPU; the targets' compilers need no backend.
     jax.config.update("jax_platforms", "cpu")
     console = Console()
     results = []

@@ -1,4 +1,4 @@
-"""What makes exposed communication overlap, by platform."""
+"""Advice on how to make exposed communication overlap, by platform."""
 
 from olsgd_jax.drivers.platforms import (
     EXCHANGE,
@@ -11,33 +11,33 @@ from olsgd_jax.overlap.collectives import Collective
 from olsgd_jax.overlap.hlo.carried import KINDS
 
 _BLOCKED = (
-    "it sends what the computation before it gives, so no option can help; average the "
+    "it sends the result of earlier computation, so no option can help; average the "
     "models of the round's start (overlap_local_sgd, cocod_sgd), as one flat vector"
 )
 _GPU = (
-    "a GPU keeps one collective in flight, and one before H100 does not look for "
-    "overlap; average one flat vector, or compile with compiler_options="
-    f"{MANY_COLLECTIVES}; before "
-    f"H100 with {SCHEDULE_FOR_OVERLAP}"
+    "by default XLA keeps one collective in flight on a GPU, and before H100 it does "
+    "not schedule for overlap; average one flat vector, or compile with "
+    f"compiler_options={MANY_COLLECTIVES}; before H100 with {SCHEDULE_FOR_OVERLAP}"
 )
 _BARRIER = (
-    "tell the compiler that nobody needs the mean before the local steps have ended: "
-    "mean, end = lax.optimization_barrier((mean, end)), of one flat vector"
+    "tell the compiler that the mean is not needed before the local steps have ended: "
+    "average one flat vector, and mean, end = lax.optimization_barrier((mean, end))"
 )
-_STEP = "a step with distribute: overlap_jit and a sync_period of 2 or more"
+_STEP = "for a step with distribute, use overlap_jit and a sync_period of 2 or more"
 _V5E = f"{_STEP}; else compile with compiler_options={EXCHANGE | FUSE_INTO_LOOPS}"
 _TPU = f"{_STEP}; else compile with compiler_options={SPARSE_CORES}"
 _TPU_WORKER = (
-    "on TPUs the devices of a worker need for its gradients what would carry the mean; "
-    "make_round exchanges it, beside two local steps: make sync_period 2 or more; or, "
-    f"with exchanges of your own, compile with compiler_options={EXCHANGE}"
+    "on TPUs the gradients of a worker with several devices occupy what would carry "
+    "the mean; make_round exchanges the mean during two local steps instead: make "
+    "sync_period 2 or more; or, with exchanges of your own, compile with "
+    f"compiler_options={EXCHANGE}"
 )
 _CPU = (
-    "on a CPU nothing overlaps inside one program; run the mean as a program of its "
-    "own from a second thread (driver host)"
+    "on a CPU nothing overlaps inside one program; run the mean as a separate program "
+    "on a second thread (driver host)"
 )
 
-# Small collectives of the computation itself, each on its own and not with the mean.
+# Keeps the computation's own small collectives apart from each other and the mean.
 _APART_GPU = {
     "xla_gpu_all_reduce_combine_threshold_bytes": 0,
     **MANY_COLLECTIVES,
@@ -50,9 +50,9 @@ _APART_TPU = {
 }
 _AMID = (
     "the forward or backward pass itself waits for {count} of them, of {size:,} bytes "
-    "({where}), most often batch norm with axis_name, and holds up the mean; leave "
-    "axis_name out: batch statistics then stay with their worker, or make_round's "
-    'model_state_policy="averaged" averages them with the models; or '
+    "({where}), and they hold up the mean; the usual cause is batch norm with "
+    "axis_name: leave axis_name out, so that batch statistics stay with their worker "
+    '(make_round\'s model_state_policy="averaged" averages them with the models); or '
 )
 _AMID_GPU = f"keep the mean apart from them with compiler_options={_APART_GPU}"
 _AMID_TPU = (
@@ -67,15 +67,15 @@ def advice(
     """Says what to change so that a program's exposed collectives overlap.
 
     Args:
-      device: platform and kind, for example "tpu TPU v5 lite"; platform alone, or
-        "unknown", where no more is known.
-      collectives: all of the program's between workers.
-      worker_devices: how many devices a worker has.
+      device: platform and kind, for example "tpu TPU v5 lite"; the platform alone if
+        the kind is unknown, or "unknown".
+      collectives: all collectives between workers in the program.
+      worker_devices: number of devices per worker.
 
     >>> from olsgd_jax.overlap.collectives import Collective
     >>> mean = Collective("all-reduce", 32, "main/mean", 0, 0, True, blocked=True)
     >>> print(advice("gpu", (mean,)))
-    it sends what the computation before it gives, so no option can help; ...
+    it sends the result of earlier computation, so no option can help; ...
     """
     exposed = [x for x in collectives if x.exposed]
     if any(x.is_amid for x in exposed):
@@ -89,7 +89,7 @@ def advice(
         return _CPU
     if device.startswith("tpu") and worker_devices > 1:
         return _TPU_WORKER
-    if not any(x.kind in KINDS for x in exposed):  # they start, but too late
+    if not any(x.kind in KINDS for x in exposed):  # asynchronous, but started too late
         return _BARRIER
     if "v5 lite" in device:
         return f"{_V5E}; {_BARRIER}"

@@ -19,26 +19,26 @@ from olsgd_jax.overlap.hlo.work import Work, add_work, trip_count, work_of
 class Collective(NamedTuple):
     """One collective of a program.
 
-    In a loop, its bytes and flops are those of all passes together.
+    For a collective in a loop, bytes and flops are summed over all passes.
 
     >>> from olsgd_jax.overlap import Collective
     >>> Collective("all-reduce", 4096, "main/all-reduce.1", 0, 0, exposed=True).bytes
     4096
     """
 
-    kind: str  # as printed; "call-start all-reduce" says what the call holds
-    bytes: int  # the larger of what goes in and what comes out
+    kind: str  # as printed; "call-start all-reduce" is a call of an all-reduce
+    bytes: int  # size of its input or output, whichever is larger
     where: str  # computation/instruction
     loops_between: int  # while loops between start and done
     flops_between: int  # of dots and convolutions between start and done
-    exposed: bool  # nothing, or next to nothing, that computes lies between
-    blocked: bool = False  # what it sends was computed in the same pass of the program
-    inside: bool = False  # joins the devices of one worker, not workers
-    needed: bool = False  # computation in the same pass needs what it gives
+    exposed: bool  # (almost) no computation runs between start and done
+    blocked: bool = False  # its input was computed in the same run of the computation
+    inside: bool = False  # between the devices of one worker, not between workers
+    needed: bool = False  # computation in the same run depends on its output
 
     @property
     def is_amid(self) -> bool:
-        """Whether it is a part of the computation, as in synchronous batch norm."""
+        """Whether computation waits for it in between, as in synchronous batch norm."""
         return self.blocked and self.needed
 
 
@@ -57,8 +57,9 @@ def find_collectives(
 ) -> tuple[Collective, ...]:
     """Lists the collectives that a program runs, in the order of the schedule.
 
-    One that ends in another computation than it starts in, as in a loop that waits
-    for what its last pass has sent, counts as exposed: nobody sees what it spans.
+    A collective that ends in another computation than it starts in counts as exposed,
+    because its span is unknown. A loop that waits for the collective of its previous
+    pass has one.
     """
     all_found = list(_find(schedule, schedule.entry, 1, worker_devices))
     all_work = work_of(schedule, schedule.computations[schedule.entry])
@@ -87,13 +88,13 @@ def find_collectives(
 
 
 def _hides(between: Work, all_work: Work, share_of_bytes: float) -> bool:
-    """Whether a collective has computation to hide behind that is worth the name.
+    """Whether a collective spans enough computation to count as overlapped.
 
-    A gradient's all-reduce may span the one small dot that is still to come, a
-    hundredth of the step. So it is asked for a tenth of what would be fair: that the
-    share of the computation that it spans is its share of the bytes.
+    A fair span would be the same share of the computation as the collective has of
+    the bytes. A tenth of that is required. It rules out, for example, a gradient's
+    all-reduce that spans one last small dot, a hundredth of the step.
     """
-    if not all_work.flops + all_work.kernels:  # elementwise work, which is not counted
+    if not all_work.flops + all_work.kernels:  # only elementwise work, not counted
         return between.loops > 0
     shares = [
         part / whole

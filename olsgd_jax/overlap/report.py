@@ -1,9 +1,9 @@
-"""How much of a compiled program's communication travels during computation.
+"""Reports how much of a compiled program's communication overlaps computation.
 
-"Exposed" and "overlapped" are said of the schedule: an overlapped collective has
-started before computation that does not need it, and is waited for after: at least a
-tenth of the share of the program's computation that its share of the bytes would ask
-for. Whether that is long enough to hide it is a matter of bandwidth.
+"Exposed" and "overlapped" describe the schedule. An overlapped collective starts
+before independent computation and is waited for after it. With a fraction s of the
+program's bytes, it must span at least s / 10 of the program's computation. Whether
+that is long enough to hide it depends on the bandwidth.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from olsgd_jax.overlap.hlo.work import work_of
 
 
 class OverlapReport(NamedTuple):
-    """What a program sends, and how much of that while it computes.
+    """What a program sends, and how much of that overlaps its computation.
 
     >>> from olsgd_jax.overlap import OverlapReport
     >>> OverlapReport((), mean_bytes=400, overlapped_bytes=300).overlapped_fraction
@@ -27,12 +27,12 @@ class OverlapReport(NamedTuple):
 
     collectives: tuple[Collective, ...]
     mean_bytes: int  # of all collectives between workers
-    overlapped_bytes: int  # of those of them that are not exposed
-    program_flops: int = 0  # to hold each collective's `flops_between` against
+    overlapped_bytes: int  # of the collectives between workers that are not exposed
+    program_flops: int = 0  # the whole of which `flops_between` is a part
 
     @property
     def overlapped_fraction(self) -> float:
-        """Overlapped part of the bytes; 0 for a program that sends none."""
+        """The overlapped fraction of the bytes; 0 for a program that sends none."""
         return self.overlapped_bytes / max(1, self.mean_bytes)
 
 
@@ -40,10 +40,10 @@ def overlap_report(compiled: Compiled | str, worker_devices: int = 1) -> Overlap
     """Reads from a compiled program which of its communication overlaps.
 
     Args:
-      compiled: a compiled jax function, or its text. It need not be able to run here:
-        see `target`.
-      worker_devices: how many devices each worker has; what they send each other is
-        listed, and not counted.
+      compiled: a compiled jax function, or its text. It may be compiled for hardware
+        that is not here: see `target`.
+      worker_devices: number of devices per worker. Collectives between the devices of
+        a worker are listed, but not counted.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import on_workers, worker_mean, worker_mesh
@@ -70,11 +70,11 @@ def assert_overlapped(
 
     Args:
       compiled: a compiled jax function, or its text.
-      at_least: the part of its bytes that has to, in [0, 1].
+      at_least: the fraction of its bytes that must overlap, in [0, 1].
       worker_devices: see `overlap_report`.
 
     Raises:
-      AssertionError: names what is exposed, and what would change that.
+      AssertionError: names the exposed collectives and says how to fix them.
 
     >>> from olsgd_jax.overlap import assert_overlapped
     >>> assert_overlapped('''HloModule blocking, is_scheduled=true
@@ -84,7 +84,7 @@ def assert_overlapped(
     ... }''')
     Traceback (most recent call last):
     AssertionError: 0 of 32 bytes overlap with computation (0 %)
-      exposed: all-reduce of 32 bytes (main/mean), beside 0 of 0 flops
+      exposed: all-reduce of 32 bytes (main/mean) overlaps 0 of 0 flops
       ...
     """
     report = overlap_report(compiled, worker_devices)
@@ -100,7 +100,7 @@ def assert_overlapped(
         f"{report.overlapped_bytes:,} of {report.mean_bytes:,} bytes overlap with "
         f"computation ({report.overlapped_fraction:.0%})".replace("%", " %"),
         *(
-            f"  exposed: {x.kind} of {x.bytes:,} bytes ({x.where}), beside "
+            f"  exposed: {x.kind} of {x.bytes:,} bytes ({x.where}) overlaps "
             f"{x.flops_between:,} of {report.program_flops:,} flops"
             for x in between
             if x.exposed
@@ -118,7 +118,7 @@ def _text(compiled: Compiled | str) -> str:
 
 
 def _device(compiled: Compiled | str) -> str:
-    """The kind of device a program is for, for example "TPU v5 lite"."""
+    """Names the platform and kind of a program's devices, as in "tpu TPU v5 lite"."""
     if isinstance(compiled, Compiled):
         sharding = jax.tree.leaves(compiled.input_shardings)[0]
         device = min(sharding.device_set, key=lambda device: device.id)
