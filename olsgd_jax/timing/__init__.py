@@ -1,4 +1,4 @@
-"""A model of time: how long a round takes, from its local steps and its network."""
+"""A model of time: predicts how long a round takes from its steps and its network."""
 
 from olsgd_jax.timing.chance import RandomPauses, ShiftedExponential, with_stragglers
 from olsgd_jax.timing.compute import Compute, Constant, SlowWorker

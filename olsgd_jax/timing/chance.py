@@ -1,10 +1,10 @@
-"""Compute by chance: local steps that take longer at some times than at others.
+"""Random compute: local steps whose time varies from step to step.
 
-    ShiftedExponential   c + an exponential time of mean e
+    ShiftedExponential   c + an exponential time with mean e
     RandomPauses         c, and with probability p a pause of length d
 
-c is `seconds`. Steps and workers are independent. Steps in a row are drawn as one sum,
-by its own distribution, so that a long round costs no more than a short one.
+c is `seconds`. Steps and workers are independent. The sum of consecutive steps is drawn
+directly from its own distribution, so a long round costs no more than a short one.
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ from olsgd_jax.timing.compute import Constant, check_seconds
 
 @dataclasses.dataclass(frozen=True)
 class ShiftedExponential:
-    """Every step takes an exponential time on top of its least time.
+    """Every step takes its minimum time plus an exponential time.
 
     >>> from olsgd_jax.timing import ShiftedExponential
     >>> ShiftedExponential(0.5, extra=0.25).means(num_workers=2)
     array([0.75, 0.75])
     """
 
-    seconds: float  # c, above 0: the least
-    extra: float  # e, at least 0: the mean of what is added
+    seconds: float  # c, above 0: the minimum
+    extra: float  # e, at least 0: the mean extra time
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
@@ -37,7 +37,7 @@ class ShiftedExponential:
     def sample(
         self, rng: np.random.Generator, shape: tuple[int, ...], num_steps: int = 1
     ) -> Float[np.ndarray, "*shape"]:
-        """Draws the seconds of `num_steps` steps: their extra time has a gamma law."""
+        """Draws the seconds of `num_steps` steps; the extra time has a gamma law."""
         extra = rng.standard_gamma(num_steps, shape)
         return num_steps * self.seconds + self.extra * extra
 
@@ -48,7 +48,7 @@ class ShiftedExponential:
 
 @dataclasses.dataclass(frozen=True)
 class RandomPauses:
-    """Now and then a step is followed by a pause, as where machines are shared.
+    """A step is sometimes followed by a pause, as on shared machines.
 
     >>> from olsgd_jax.timing import RandomPauses
     >>> RandomPauses(0.5, probability=0.25, pause=1.0).means(num_workers=2)
@@ -56,8 +56,8 @@ class RandomPauses:
     """
 
     seconds: float  # c, above 0
-    probability: float  # p, of a pause after a step
-    pause: float  # d, its seconds
+    probability: float  # p, that a step is followed by a pause
+    pause: float  # d, length of a pause in seconds
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
@@ -68,7 +68,7 @@ class RandomPauses:
     def sample(
         self, rng: np.random.Generator, shape: tuple[int, ...], num_steps: int = 1
     ) -> Float[np.ndarray, "*shape"]:
-        """Draws the seconds of `num_steps` steps: their pauses have a binomial law."""
+        """Draws the seconds of `num_steps` steps; the pauses have a binomial law."""
         pauses = rng.binomial(num_steps, self.probability, shape)
         return num_steps * self.seconds + self.pause * pauses
 
@@ -78,11 +78,11 @@ class RandomPauses:
 
 
 def with_stragglers(seconds: float, stragglers: float) -> Constant | ShiftedExponential:
-    """Gives local steps with an extra time by chance.
+    """Gives local steps with a random extra time.
 
     Args:
-      seconds: the least time of a step.
-      stragglers: the mean of what is added, in steps.
+      seconds: minimum time of a step.
+      stragglers: mean extra time, as a multiple of `seconds`.
 
     >>> from olsgd_jax.timing import with_stragglers
     >>> with_stragglers(0.5, stragglers=0.1)

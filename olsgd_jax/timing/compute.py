@@ -1,9 +1,9 @@
-"""Compute: how long local steps take, where nothing is left to chance.
+"""Compute: how long local steps take, without randomness.
 
     Constant     c
     SlowWorker   f c for worker 0, c for all others
 
-c is `seconds`. `chance` has steps that take longer at some times than at others.
+c is `seconds`. Random times are in `chance`.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from olsgd_jax._checks import check_number
 
 @runtime_checkable
 class Compute(Protocol):
-    """How long local steps take; a class of your own will do.
+    """How long local steps take; you can pass a class of your own.
 
     >>> from olsgd_jax.timing import Compute, Constant
     >>> isinstance(Constant(0.1), Compute)
@@ -28,7 +28,7 @@ class Compute(Protocol):
     def sample(
         self, rng: np.random.Generator, shape: tuple[int, ...], num_steps: int = 1
     ) -> Float[np.ndarray, "*shape"]:
-        """Draws the seconds of `num_steps` steps in a row; the last axis is workers."""
+        """Draws the seconds of `num_steps` consecutive steps; last axis: workers."""
         ...
 
     def means(self, num_workers: int) -> Float[np.ndarray, " workers"]:
@@ -55,7 +55,7 @@ class Constant:
     def sample(
         self, rng: np.random.Generator, shape: tuple[int, ...], num_steps: int = 1
     ) -> Float[np.ndarray, "*shape"]:
-        """Gives the seconds of `num_steps` steps; nothing is left to chance."""
+        """Gives the seconds of `num_steps` steps, which are not random."""
         del rng
         return np.full(shape, float(num_steps * self.seconds))
 
@@ -84,7 +84,7 @@ class SlowWorker:
     def sample(
         self, rng: np.random.Generator, shape: tuple[int, ...], num_steps: int = 1
     ) -> Float[np.ndarray, "*shape"]:
-        """Gives the seconds of `num_steps` steps; nothing is left to chance."""
+        """Gives the seconds of `num_steps` steps, which are not random."""
         del rng
         return np.broadcast_to(num_steps * self.means(shape[-1]), shape)
 

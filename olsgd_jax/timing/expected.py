@@ -1,16 +1,17 @@
-"""Closed forms: the expected time of a round, without playing it through.
+"""Closed forms: the expected time of a round, without a simulation.
 
-C is the time of a round's local steps, T of its mean, c and t those of one step.
+C is the time of a round's local steps and T the time of its mean. c and t are the same
+times for a single step.
 
     blocking     E maxᵢ Cᵢ + T
     every step   τ (E maxᵢ cᵢ + t)
-    delayed      max(C, T) of the slowest worker        where C is not left to chance
-    streamed     τ max(c, t) of the slowest worker      where c is not left to chance
+    delayed      max(C, T) of the slowest worker        if C is not random
+    streamed     τ max(c, t) of the slowest worker      if c is not random
 
-Where it is, a delayed round has no such form, but bounds: it takes at least the mean
-of C, at least T, at least (E maxᵢ Cᵢ + T) / 2, and at most as long as a blocking one.
-For the half, follow in every other round the worker that takes longest in it: a round
-later all others have waited for the mean that its end began.
+If C is random, a delayed round has no such form, but it has bounds: it takes at least
+the mean of C, at least T, at least (E maxᵢ Cᵢ + T) / 2, and at most as long as a
+blocking round. The third bound holds because two rounds take at least E maxᵢ Cᵢ + T:
+the mean of a round starts only when the slowest worker of the round before is done.
 """
 
 from olsgd_jax.timing.compute import Constant, SlowWorker
@@ -21,7 +22,7 @@ from olsgd_jax.timing.times import RoundTime
 
 
 def closed_form(setting: Setting) -> RoundTime | None:
-    """Gives the expected time of a round, or None where only a simulation does.
+    """Gives the expected time of a round, or None if it has no closed form.
 
     >>> from olsgd_jax import local_sgd, overlap_local_sgd, sync_sgd
     >>> from olsgd_jax.timing import Constant, Ring, Setting, closed_form
@@ -52,13 +53,13 @@ def closed_form(setting: Setting) -> RoundTime | None:
 def round_time(
     setting: Setting, *, num_rounds: int = 100, repetitions: int = 10, seed: int = 0
 ) -> RoundTime:
-    """Gives the time of a round: by its closed form, or simulated where it has none.
+    """Gives the time of a round by its closed form, or simulates it if it has none.
 
     Args:
-      setting: what is asked about.
-      num_rounds: rounds to simulate; this and the rest as in `simulate`.
-      repetitions: independent of each other.
-      seed: seed of all chance.
+      setting: what the time depends on.
+      num_rounds: consecutive rounds to simulate.
+      repetitions: independent simulations, which are averaged.
+      seed: seed of the simulation.
 
     >>> from olsgd_jax import cocod_sgd
     >>> from olsgd_jax.timing import Ring, Setting, SlowWorker, round_time
@@ -67,7 +68,7 @@ def round_time(
     ...     compute=SlowWorker(0.5, factor=3), network=Ring(bandwidth=1e9),
     ... )
     >>> time = round_time(setting)
-    >>> time.seconds, time.idle.tolist()  # for the slow worker, not for the network
+    >>> time.seconds, time.idle.tolist()  # worker 1 waits for the slow worker
     (6.0, [0.0, 4.0])
     """
     exact = closed_form(setting)

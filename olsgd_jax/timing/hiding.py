@@ -10,16 +10,16 @@ _ROUNDING = 1 - 1e-12  # 3 steps of 0.7 seconds cover a mean of 2.1
 def smallest_hiding_period(setting: Setting) -> int | None:
     """Gives the smallest sync period whose local steps cover the mean.
 
-    They do if a step of the slowest worker, in the mean over time, takes at least as
-    long as the mean's share of it. A longer round has more time for the same models;
-    streamed, it has a smaller fragment for every step.
+    They cover it if the expected time of the slowest worker's steps is at least the
+    time of the mean. A longer round has more time to send the same models. If the
+    models are streamed, it sends a smaller fragment with every step.
 
     Args:
-      setting: its own sync period does not matter.
+      setting: what the time depends on; its own sync period is ignored.
 
     Returns:
-      None where no sync period is long enough: for a mean that is not delayed, and
-      for fragments of which already the latency is longer than a step.
+      The sync period, or None if none is long enough: for a mean that is not delayed,
+      and for fragments whose latency alone exceeds a step.
 
     >>> from dataclasses import replace
     >>> from olsgd_jax import local_sgd, overlap_local_sgd

@@ -1,14 +1,14 @@
 """Networks: how long one mean over all workers takes.
 
-Every worker has a link of `bandwidth` B to the others, and a message takes `latency` l
-on top of its bytes. A mean of n bytes over m workers takes
+Every worker has a link of `bandwidth` B to the others, and each message takes `latency`
+l in addition to the time of its bytes. A mean of n bytes over m workers takes
 
     ring   2 (m − 1) (n / (m B) + l)
     tree   2 ⌈log₂ m⌉ (n / B + l)
 
 A ring passes an m-th of the bytes around twice (Patarasuk and Yuan, 2009): few bytes,
-many messages. A tree sends all of them up to one worker and down again, level after
-level, not pipelined (Thakur, Rabenseifner and Gropp, 2005): many bytes, few messages.
+many messages. A tree sends all bytes up to one worker and down again, one level at a
+time, not pipelined (Thakur, Rabenseifner and Gropp, 2005): many bytes, few messages.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from olsgd_jax._checks import check_count, check_number
 
 @runtime_checkable
 class Network(Protocol):
-    """What connects the workers; a class of your own will do, as for a measured time.
+    """What connects the workers; pass a class of your own for a measured time.
 
     >>> from olsgd_jax.timing import Network
     >>> class Measured:
@@ -37,10 +37,10 @@ class Network(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What every worker has to the others, in one direction."""
+    """A worker's link to the others, in one direction."""
 
     bandwidth: float  # B, in bytes per second
-    latency: float = 0.0  # l, of one message, in seconds
+    latency: float = 0.0  # l, seconds per message
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
@@ -50,7 +50,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Ring(Link):
-    """Workers in a ring, each of which sends to the next.
+    """A ring of workers, each of which sends to the next.
 
     >>> from olsgd_jax.timing import Ring
     >>> Ring(bandwidth=1e9, latency=0.001).seconds(num_bytes=1e9, num_workers=4)
@@ -66,7 +66,7 @@ class Ring(Link):
 
 @dataclasses.dataclass(frozen=True)
 class Tree(Link):
-    """Workers in a binary tree: a sum on the way up, the mean on the way down.
+    """A binary tree of workers: sums travel up, the mean travels down.
 
     >>> from olsgd_jax.timing import Tree
     >>> Tree(bandwidth=1e9, latency=0.001).seconds(num_bytes=1e9, num_workers=4)
@@ -82,7 +82,7 @@ class Tree(Link):
 
 @dataclasses.dataclass(frozen=True)
 class RingOrTree(Link):
-    """Workers who take the ring or the tree, whichever is faster for a mean.
+    """A ring or a tree, whichever is faster for the mean at hand.
 
     >>> from olsgd_jax.timing import RingOrTree
     >>> network = RingOrTree(bandwidth=1e9, latency=0.001)
@@ -98,7 +98,7 @@ class RingOrTree(Link):
         return faster.seconds(num_bytes, num_workers)
 
     def faster(self, num_bytes: float, num_workers: int) -> Ring | Tree:
-        """Says which of the two is the faster one."""
+        """Gives the faster of the two networks."""
         return min(
             (Ring(self.bandwidth, self.latency), Tree(self.bandwidth, self.latency)),
             key=lambda network: network.seconds(num_bytes, num_workers),

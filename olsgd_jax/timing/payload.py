@@ -1,8 +1,8 @@
-"""How many bytes a strategy sends, counted on the traced program of one worker.
+"""Counts the bytes that a strategy sends, in the traced program of one worker.
 
-The payload is what a worker hands to the collectives. What then crosses its network
-link depends on how they are carried out: a ring of m workers moves 2 (m − 1) / m times
-the payload in each direction.
+The payload is what a worker hands to the collectives. How many bytes then cross its
+link depends on the algorithm of the collective: a ring of m workers moves 2 (m − 1) / m
+times the payload in each direction.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,8 @@ def payload_bytes(fn: Callable, *args: ArrayTree, num_workers: int) -> int:
 
     Args:
       fn: one worker's code, such as `make_worker_round` builds.
-      args: its arguments for all workers, with a leading worker axis; shapes suffice.
+      args: arguments of `fn` for all workers, with a leading worker axis; shapes
+        suffice.
       num_workers: m.
 
     >>> import jax.numpy as jnp
@@ -38,7 +39,7 @@ def payload_bytes(fn: Callable, *args: ArrayTree, num_workers: int) -> int:
 
 
 def gradient_messages(strategy: Strategy, params: Params) -> list[ArrayTree]:
-    """Gives the shapes of what a worker sends at every step to average gradients.
+    """Lists the shapes of the messages that average a step's gradients.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import sync_sgd
@@ -56,10 +57,10 @@ def gradient_messages(strategy: Strategy, params: Params) -> list[ArrayTree]:
 
 
 def noting(messages: list[ArrayTree]) -> Reduction:
-    """Builds a reduction that sends nothing, and notes the shapes of its messages.
+    """Builds a reduction that sends nothing and records the shapes of its messages.
 
     Args:
-      messages: list that every message's shapes are appended to.
+      messages: list to which the shapes of every message are appended.
     """
     own = send_nothing()
 

@@ -1,4 +1,4 @@
-"""Setting: all that the time of a round depends on."""
+"""Setting: everything that the time of a round depends on."""
 
 import dataclasses
 import math
@@ -11,10 +11,10 @@ from olsgd_jax.timing.network import Network
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Workers, their network, and what they do on it.
+    """Strategy, workers and network.
 
-    The means of a round are one, or one for every local step where the strategy
-    averages gradients or the models are streamed. All of them have the same size.
+    A round has one mean. If the strategy averages gradients or the models are
+    streamed, it has one mean per local step, all of the same size.
 
     >>> from olsgd_jax import overlap_local_sgd
     >>> from olsgd_jax.timing import Constant, Ring, Setting
@@ -28,14 +28,14 @@ class Setting:
 
     strategy: Strategy
     sync_period: int  # τ
-    bytes_per_round: float  # that a worker sends, as `payload_bytes` counts them
+    bytes_per_round: float  # sent by one worker, as counted by `payload_bytes`
     num_workers: int  # m
     compute: Compute
     network: Network
-    stream: bool = False  # whether a fragment of the models goes with every local step
+    stream: bool = False  # whether every local step sends a fragment of the models
 
     def __post_init__(self) -> None:
-        """Checks that all of it goes together."""
+        """Checks the fields, and that they fit together."""
         check_count("sync_period", self.sync_period)
         check_number("bytes_per_round", self.bytes_per_round, 0, math.inf, "[)")
         check_count("num_workers", self.num_workers)

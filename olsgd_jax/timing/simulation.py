@@ -1,4 +1,4 @@
-"""Simulation: rounds by their recurrence, for all workers and repetitions at once.
+"""Simulation: runs the recurrence of rounds for all workers and repetitions at once.
 
 Worker i starts round r at sᵢ(r), its local steps take Cᵢ(r), and one mean takes T.
 
@@ -6,12 +6,12 @@ Worker i starts round r at sᵢ(r), its local steps take Cᵢ(r), and one mean t
     delayed    M(r)      = maxⱼ sⱼ(r) + T
                sᵢ(r + 1) = max(sᵢ(r) + Cᵢ(r), M(r))
 
-M(r) is when the mean of the models that round r began with is there. A delayed worker
-does not wait for the others' local steps, only for the start of their round: a slow
-step of one is made up for by a fast one. The network has one mean at a time; this
-needs no line of its own, as no worker starts round r before M(r − 1).
+M(r) is when the mean of the models at the start of round r arrives. A delayed worker
+waits only until the others have started their round, not until they have finished it,
+so fast steps can make up for slow ones. The network carries one mean at a time. This
+needs no equation, since no worker starts round r before M(r − 1).
 
-With a mean for every local step, r counts steps.
+If every local step has a mean, r counts steps.
 
 Reference: arXiv:2002.09539 (Overlap Local-SGD, section 2).
 """
@@ -27,7 +27,7 @@ Times = Float[np.ndarray, "repetitions workers"]
 
 
 def blocking(start: Times, compute: Times, mean_seconds: float) -> Times:
-    """Gives when workers start the next round if the mean waits for their steps."""
+    """Gives when workers start the next round if the mean waits for the steps."""
     last = (start + compute).max(axis=1, keepdims=True)
     return np.broadcast_to(last + mean_seconds, start.shape)
 
@@ -41,14 +41,14 @@ def delayed(start: Times, compute: Times, mean_seconds: float) -> Times:
 def simulate(
     setting: Setting, *, num_rounds: int = 100, repetitions: int = 10, seed: int = 0
 ) -> RoundTime:
-    """Plays rounds through, from a common start of all workers.
+    """Simulates rounds; all workers start at the same time.
 
     Args:
-      setting: what is played.
-      num_rounds: in a row.
-      repetitions: independent of each other; the result is their mean.
-      seed: seed of all chance. Strategies with equally many means per round get the
-        same times.
+      setting: what the time depends on.
+      num_rounds: consecutive rounds to simulate.
+      repetitions: independent simulations; the result is their mean.
+      seed: seed of the simulation. Strategies with the same number of means per round
+        draw the same compute times.
 
     >>> from olsgd_jax import local_sgd, overlap_local_sgd
     >>> from olsgd_jax.timing import RandomPauses, Ring, Setting, simulate

@@ -1,10 +1,10 @@
-"""The slowest worker: how long the local steps of all workers together are expected.
+"""The slowest worker: the expected time until all workers have taken their local steps.
 
 Blocking strategies wait for it. The largest of m independent times with distribution
 function F has the mean ∫ (1 − F(x)ᵐ) dx from 0. For one exponential time this is the
-harmonic number 1 + 1/2 + … + 1/m; sums of them have a gamma law, and pauses have a
-binomial one, for which the integral is a sum. Both laws are sums of terms whose ratios
-are known. Each sum starts at its largest term, so that no term overflows.
+harmonic number 1 + 1/2 + … + 1/m. A sum of exponential times has a gamma law. The
+number of pauses has a binomial law, for which the integral is a sum. Both laws are sums
+of terms with known ratios. Each sum starts at its largest term, so no term overflows.
 """
 
 import math
@@ -16,12 +16,12 @@ from olsgd_jax._checks import check_count
 from olsgd_jax.timing.chance import RandomPauses, ShiftedExponential
 from olsgd_jax.timing.compute import Compute, Constant, SlowWorker
 
-_POINTS = 20_000  # of the integral: enough for a relative error below 1e-12
-_NEGLIGIBLE = 1e-18  # compared to a probability of nearly 1
+_POINTS = 20_000  # of the integral, for a relative error below 1e-12
+_NEGLIGIBLE = 1e-18  # next to a probability of nearly 1
 
 
 def slowest_seconds(compute: Compute, num_steps: int, num_workers: int) -> float | None:
-    """Gives the expected seconds until all workers have done their local steps.
+    """Gives the expected seconds until all workers have taken their local steps.
 
     Args:
       compute: how long steps take.
@@ -29,7 +29,7 @@ def slowest_seconds(compute: Compute, num_steps: int, num_workers: int) -> float
       num_workers: m.
 
     Returns:
-      None for a compute that is not one of this package.
+      The seconds, or None for a `Compute` of your own.
 
     >>> from olsgd_jax.timing import ShiftedExponential, slowest_seconds
     >>> compute = ShiftedExponential(1.0, extra=1.0)
@@ -52,10 +52,10 @@ def slowest_seconds(compute: Compute, num_steps: int, num_workers: int) -> float
 
 
 def _longest_extra(num_steps: int, num_workers: int) -> float:
-    """Gives the expected largest of m sums of exponential times of mean 1."""
+    """Gives the expected maximum of m sums of exponential times with mean 1."""
     if num_steps == 1:
         return float(np.sum(1 / np.arange(1, num_workers + 1)))
-    # Beyond this the integrand is below 1e-16: a gamma variable of shape n exceeds
+    # Beyond the end the integrand is below 1e-16: a gamma variable of shape n exceeds
     # n + √(2 n t) + t with a probability of at most exp(−t).
     t = math.log(num_workers) + 37
     end = num_steps + math.sqrt(2 * num_steps * t) + t
@@ -81,8 +81,9 @@ def _binomial(n: int, p: float) -> Float[np.ndarray, " _"]:
 def _gamma_above(n: int, x: Float[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
     """Gives the probability that n exponential times of mean 1 add up to more than x.
 
-    It is that of fewer than n events until x, Σ xᵏ/k! e⁻ˣ over k < n. For x below n the
-    sum over k ≥ n, which is left over, starts at its largest term.
+    It equals the probability of fewer than n Poisson events before x, Σ xᵏ/k! e⁻ˣ over
+    k < n. For x below n the complement is summed, over k ≥ n, so that the sum starts at
+    its largest term.
 
     >>> _gamma_above(1, np.array([0.5, 2.0])).round(6).tolist()  # e⁻ˣ
     [0.606531, 0.135335]

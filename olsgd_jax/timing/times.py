@@ -1,4 +1,4 @@
-"""RoundTime: how long rounds take, and what of it is spent waiting."""
+"""RoundTime: how long a round takes, and how much of it is spent waiting."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 
 class RoundTime(NamedTuple):
-    """Modelled seconds, per round.
+    """Modelled seconds per round.
 
     >>> import numpy as np
     >>> from olsgd_jax.timing import RoundTime
@@ -18,17 +18,17 @@ class RoundTime(NamedTuple):
     array([3., 1.])
     """
 
-    seconds: float  # until the last worker is done, over the number of rounds
-    compute: Float[np.ndarray, " workers"]  # of each worker's local steps
+    seconds: float  # total time until the last worker is done / number of rounds
+    compute: Float[np.ndarray, " workers"]  # seconds of each worker's local steps
 
     @property
     def exposed(self) -> float:
-        """Seconds beyond the local steps, mean over workers."""
+        """Seconds in which a worker does not compute, averaged over the workers."""
         return float(self.idle.mean())
 
     @property
     def utilisation(self) -> float:
-        """The share of the time in which workers compute."""
+        """The fraction of the time in which workers compute."""
         return float(self.compute.mean() / self.seconds)
 
     @property
