@@ -1,4 +1,4 @@
-"""The round: local steps, one mean, one mix, and the state they carry on."""
+"""The round: local steps, one mean, one mix, and the state that they update."""
 
 from olsgd_jax.round.round_parts import make_round_parts
 

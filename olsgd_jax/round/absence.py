@@ -1,19 +1,19 @@
-"""What a worker that misses a round has after it.
+"""The state of a worker after a round that it missed.
 
-P are the workers present in a round; whoever is in P is in it for the whole round.
+P is the set of workers that are present, each for the whole round.
 
-    what is a worker's own       moves if the worker is in P
-    what all workers share       moves on every worker if anyone is in P
+    a worker's own state         is updated if the worker is in P
+    state that workers share     is updated on every worker if P is not empty
 
-A worker's own are its model, optimizer state, model state, what its reduction keeps,
-and what its strategy names in `own`. Shared is all else that the strategy keeps
-(anchor, velocity), and what it names in `common`: the model, where its equations know
-but one. So the anchor is the same on all workers at all times, and a returning worker
-resumes from its own model and is pulled toward the current anchor. Where P is empty
-nothing moves but the number of the round, which all workers count.
+A worker's own state is its model, its optimizer, model and reduction state, and the
+fields that its strategy lists in `own`. Shared are the other fields of the strategy's
+state (anchor, velocity), and what the strategy lists in `common`: the model, if the
+strategy's equations have only one. So the anchor is always the same on all workers, and
+a returning worker resumes from its own model and is pulled toward the current anchor.
+If P is empty, only the round number changes.
 
-A schedule goes by the steps of the worker's own optimizer, and in a strategy by those
-of all rounds in which anyone was present.
+An optimizer's schedule counts the worker's own steps. A strategy's schedule counts the
+steps of all rounds in which any worker was present.
 """
 
 from jaxtyping import Array, Float
@@ -31,14 +31,14 @@ def keep_absent(
     present: Present,
     num_present: Float[Array, ""],
 ) -> WorkerState:
-    """Takes back what a round does to a worker that was absent.
+    """Undoes a round's updates to the own state of an absent worker.
 
     Args:
-      strategy: says what is shared.
-      before: the worker's state as the round began.
+      strategy: says which state is shared.
+      before: the worker's state at the start of the round.
       after: its state at the end, as if it had been present.
-      present: whether it was.
-      num_present: p.
+      present: whether it was present.
+      num_present: p, the number of workers that were.
     """
     anyone = num_present > 0
 

@@ -1,15 +1,15 @@
-"""One model out of the models of all workers, and how far apart these are.
+"""Makes one model out of the models of all workers, and measures their spread.
 
-A state holds one model per worker. Out of them this makes one model:
+A state holds one model per worker. One of four models represents them all:
 
-    worker       x₀, of the first worker
+    worker       x₀, the model of worker 0
     consensus    x̄ = meanᵢ xᵢ
-    anchor       z, as it stands in the state
-    virtual      y, which mixing leaves where it is: the sequence of the theorem
+    anchor       z, as stored in the state
+    virtual      y, which mixing does not change: the sequence of the theorem
 
-Between rounds the anchor in the state is the one that the workers were last pulled to.
-It is one mean behind the paper's z at that moment, since the paper moves z as soon as
-the models to be averaged are known, and here that mean only now leaves.
+Between rounds, the state's anchor is the one that the workers were last pulled to. The
+paper's z is one mean ahead of it: the paper updates z as soon as the models to be
+averaged are known, whereas here their mean is only about to be sent.
 """
 
 import functools
@@ -37,14 +37,14 @@ def model_of(
     which: EvaluatedModel,
     mesh: Mesh | None = None,
 ) -> tuple[Params, ModelState]:
-    """Makes one model of the models of all workers.
+    """Makes one model out of the models of all workers.
 
     Args:
       state: state of all workers, between rounds.
-      strategy: the one that made the state.
-      which: "worker" for that of worker 0 with its own model state, "consensus",
-        "anchor" or "virtual"; the last three go with the mean of all workers'
-        floating-point model state.
+      strategy: the strategy that the state was made with.
+      which: "worker" (worker 0, with its own model state), "consensus", "anchor" or
+        "virtual". The last three come with the mean of all workers' floating-point
+        model state.
       mesh: where the workers are; None for lanes of one device.
 
     Returns:
@@ -67,7 +67,7 @@ def model_of(
 
 
 def check_kept(name: str, which: str, state: WorkerState, strategy: Strategy) -> None:
-    """Raises unless a state has the model that an argument of this name asks for."""
+    """Raises unless the state keeps the model `which`, passed as argument `name`."""
     check_choice(name, which, get_args(EvaluatedModel))
     if which == "anchor" and not hasattr(state.strategy_state, "anchor"):
         raise ValueError(
@@ -92,7 +92,7 @@ def spread(state: WorkerState, mesh: Mesh | None = None) -> float:
     return float(_local(_spread(state.params, mesh)))
 
 
-# The last few programs: one for every strategy would keep them all.
+# Bounded, because each new strategy object adds an entry.
 @functools.lru_cache(maxsize=8)
 def _program(
     virtual: Callable[..., Params] | None, which: EvaluatedModel, mesh: Mesh | None
@@ -122,13 +122,13 @@ def _spread(params: Params, mesh: Mesh | None) -> Float[Array, ""]:
 
 
 def _local(tree: ArrayTree) -> ArrayTree:
-    """Takes this process's copy of arrays that are the same on all devices."""
+    """Gives this process's copy of arrays that are replicated on all devices."""
     return jax.tree.map(lambda x: x.addressable_data(0), tree)
 
 
 def _first(tree: ArrayTree, mesh: Mesh | None) -> ArrayTree:
-    """Gives worker 0's part of a tree to everyone."""
-    of_first = jax.tree.map(lambda x: x[0], tree)
+    """Takes worker 0's part of a tree, and replicates it over the mesh."""
+    first = jax.tree.map(lambda x: x[0], tree)
     if mesh is None:
-        return of_first
-    return lax.with_sharding_constraint(of_first, NamedSharding(mesh, PartitionSpec()))
+        return first
+    return lax.with_sharding_constraint(first, NamedSharding(mesh, PartitionSpec()))

@@ -17,7 +17,7 @@ from olsgd_jax.workers.axis import WORKERS
 
 
 def sends_gradients(strategy: Strategy) -> bool:
-    """Whether gradients themselves are a message, which the reduction may remember.
+    """Whether the gradients themselves are the message that the reduction gets.
 
     >>> from olsgd_jax import local_sgd, powersgd, sync_sgd
     >>> [sends_gradients(x) for x in (sync_sgd(), powersgd(2), local_sgd())]
@@ -29,7 +29,7 @@ def sends_gradients(strategy: Strategy) -> bool:
 def init_reduction(
     strategy: Strategy, reduction: Reduction, message: Message
 ) -> ReductionState:
-    """Gives what a reduction keeps at first of a strategy's message.
+    """Gives a reduction's initial state for a strategy's message.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import exact, sync_sgd
@@ -53,15 +53,18 @@ def reduce_gradients(
     present: Present | None = None,
     axis_name: Hashable = WORKERS,
 ) -> tuple[Grads, tuple[StrategyState, ReductionState]]:
-    """Gives what one local step hands to its optimizer.
+    """Gives the gradients that a local step passes to its optimizer.
 
     Args:
       strategy: says whether gradients are averaged.
-      reduction: how they are.
-      grads: a worker's own.
-      states: what the strategy keeps, and the reduction for gradients.
-      present: whether this worker is; None where all are.
+      reduction: how they are averaged.
+      grads: the worker's own gradients.
+      states: the strategy's state, and the reduction's state for gradients.
+      present: whether this worker is present; None if all workers are.
       axis_name: the mapped axis along which the workers lie.
+
+    Returns:
+      The gradients to apply, and the new states.
     """
     strategy_state, state = states
     if sends_gradients(strategy):
@@ -82,7 +85,7 @@ def mean_once(
     present: Present | None = None,
     axis_name: Hashable = WORKERS,
 ) -> ArrayTree:
-    """Averages a tree of which the reduction keeps nothing; arguments as above.
+    """Averages a tree without keeping the reduction's state for it.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import exact

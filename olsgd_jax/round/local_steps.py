@@ -1,4 +1,4 @@
-"""The local steps of one worker: gradient, the strategy's word on it, optimizer.
+"""The local steps of one worker.
 
 for k in 0 … τ − 1:
     g ← gradient of the loss at x on batch k
@@ -36,14 +36,14 @@ from olsgd_jax.types import (
 
 
 class PerMessage(NamedTuple):
-    """What a reduction keeps, for each of the messages that a worker sends."""
+    """A reduction's state, for each kind of message that a worker sends."""
 
     gradients: ReductionState = ()
     models: ReductionState = ()
 
 
 class WorkerState(NamedTuple):
-    """What one worker carries from round to round; made by `init_state`.
+    """The state of one worker between rounds; made by `init_state`.
 
     >>> import jax.numpy as jnp, optax
     >>> from olsgd_jax import init_state, local_sgd
@@ -56,24 +56,24 @@ class WorkerState(NamedTuple):
     model_state: ModelState
     opt_state: OptState
     strategy_state: StrategyState
-    key: Key[Array, "*workers"]  # of all this worker's randomness; never changes
+    key: Key[Array, "*workers"]  # seeds all of this worker's randomness; never changes
     round: Int[Array, "*workers"]  # r, rounds so far
     reduction_state: PerMessage = PerMessage()
 
 
 class Steps(NamedTuple):
-    """What the local steps of a round give."""
+    """The result of a round's local steps."""
 
     end: WorkerState
-    losses: Float[Array, " steps"]  # before every step's update; NaN if absent
-    sent: ArrayTree  # what became of the fragments that were sent during the steps
+    losses: Float[Array, " steps"]  # before each step's update; NaN if absent
+    sent: ArrayTree  # the fragments after the last step
 
 
 LocalSteps = Callable[..., Steps]
 Step = Callable[[WorkerState], tuple[WorkerState, Float[Array, ""]]]
 """state -> the state after one local step, and the loss before it."""
 Carry = Callable[[ArrayTree, Int[Array, ""], Step, WorkerState], tuple]
-"""fragments, k, step k, state -> the fragments after the step, and what it gives."""
+"""fragments, k, step k, state -> the fragments after the step, and its result."""
 Gradient = Callable[..., Callable]
 """loss, has_aux -> its value and gradient, like `jax.value_and_grad`."""
 
@@ -88,19 +88,20 @@ def make_local_steps(
     """Builds the local steps of one round.
 
     Args:
-      loss: what is minimised.
-      optimizer: any optax optimizer; learning-rate schedules are part of it. It may
-        ask for the loss, also at other params, unless gradients are averaged: then
-        for the mean loss (see `optimizer_step`).
+      loss: the loss to minimise.
+      optimizer: any optax optimizer, including its learning-rate schedule. It may
+        evaluate the loss itself, also at other params. If gradients are averaged, it
+        gets the mean loss and cannot evaluate it elsewhere (see `optimizer_step`).
       strategy: how workers communicate.
-      reduction: how gradients are averaged, where they are.
-      gradient: makes the loss's gradient (see `drivers.platforms`).
+      reduction: how gradients are averaged, if they are.
+      gradient: differentiates the loss (see `drivers.platforms`).
 
     Returns:
-      A function of a worker's state and batches (leading axis: step). It also takes
-      `fragments` of what is sent, and `carry`, which takes them further during every
-      step, with which it shares no data; and `present`: gradients are averaged over
-      the workers that are. An absent one goes through steps that will not count.
+      A function of a worker's state and batches (leading axis: step). Optional
+      arguments are `fragments` of the outgoing message, with a function `carry` that
+      advances them during every step without sharing data with it, and `present`:
+      gradients are averaged over the workers that are present. An absent worker takes
+      its steps too, and they are discarded later.
     """
     check_loss(loss)
     check_optimizer(optimizer)

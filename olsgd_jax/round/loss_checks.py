@@ -1,4 +1,4 @@
-"""Checks of the loss that users pass in: what it takes, and what it returns."""
+"""Checks of the user's loss: its arguments and its return value."""
 
 import inspect
 
@@ -25,7 +25,7 @@ def check_loss(loss: object) -> None:
         )
     try:
         signature = inspect.signature(loss)
-    except (TypeError, ValueError):  # of code that does not say what it takes
+    except (TypeError, ValueError):  # the callable has no signature
         return
     try:
         signature.bind(*"pmbk")
@@ -37,7 +37,7 @@ def check_loss(loss: object) -> None:
 
 
 def checked_loss(loss: Loss) -> Loss:
-    """Makes a loss that raises, while it is traced, unless it returns what it has to.
+    """Wraps a loss to check its return value while it is traced.
 
     >>> loss = checked_loss(lambda params, model_state, batch, key: params)
     >>> loss(jnp.zeros(()), {}, jnp.zeros(()), None)

@@ -1,12 +1,12 @@
-"""What becomes of batch statistics and other model state when models are mixed.
+"""How a mix treats batch statistics and other model state.
 
     local       sᵢ ← sᵢ                       every worker keeps its own
-    averaged    sᵢ ← meanⱼ sⱼ                 where the mean is of the round's end
-                sᵢ ← (sᵢ + meanⱼ s'ⱼ) / 2     where it is of the round's start, s'
+    averaged    sᵢ ← meanⱼ sⱼ                 if the mean is of the round's end
+                sᵢ ← (sᵢ + meanⱼ s'ⱼ) / 2     if it is of the round's start, s'
 
-The second line of `averaged` is half-way because a mean that is one round old holds
-nothing of this round: taken whole it would freeze the statistics, and added to their
-progress it could make a variance negative. Whole numbers (counters) stay local.
+The second line of `averaged` moves only half-way, because a mean of the start contains
+nothing of this round. Taking it whole would freeze the statistics. Adding the round's
+progress to it could make a variance negative. Integers (counters) stay local.
 """
 
 import jax
@@ -17,7 +17,7 @@ from olsgd_jax.types import MeanOf, ModelState, ModelStatePolicy
 
 
 def averaged_part(model_state: ModelState, policy: ModelStatePolicy) -> ModelState:
-    """Gives what of a model state is averaged; the rest is None.
+    """Selects the leaves of a model state that are averaged; the others become None.
 
     >>> averaged_part({"mean": jnp.ones(1), "count": jnp.array(3)}, "averaged")
     {'count': None, 'mean': Array([1.], dtype=float32)}

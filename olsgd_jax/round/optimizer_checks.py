@@ -1,4 +1,4 @@
-"""Checks of the optimizer that users pass in."""
+"""Checks of the user's optimizer."""
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ def check_steps_together(
     """Raises if a round would end between steps that belong together.
 
     Args:
-      optimizer: any; `optax.contrib.sam` is the one that has such steps.
+      optimizer: any optax optimizer; only `optax.contrib.sam` has such steps.
       params: params of all workers; shapes and dtypes are enough.
       state: the optimizer's state on all workers.
       sync_period: local steps of a round.
@@ -74,7 +74,7 @@ def check_steps_together(
 def _steps_together(
     optimizer: optax.GradientTransformation, params: Params, state: OptState
 ) -> int:
-    """Counts the steps between which params are no model: 1, but for `sam`."""
+    """Counts the steps from one real model to the next: 1, except for `sam`."""
     if not _sam_states(state):
         return 1
 
@@ -84,7 +84,7 @@ def _steps_together(
         after = dry_step(optimizer, zeros[0], _with_counts(zeros[1], counts))
         return [x.steps_since_sync for x in _sam_states(after)]
 
-    # Nothing but the counters is computed, now, although a round is being traced.
+    # Evaluated now, although a round is being traced. Only the counters are computed.
     with jax.ensure_compile_time_eval():
         counts = counts_after([jnp.zeros((), jnp.int32) for _ in _sam_states(state)])
         num_steps = 1
@@ -94,7 +94,7 @@ def _steps_together(
 
 
 def _of_one(trees: ArrayTree) -> ArrayTree:
-    """The shapes of one worker's arrays."""
+    """Gives the shapes of one worker's arrays."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), trees)
 
 
@@ -103,7 +103,7 @@ def _sam_states(state: OptState) -> list:
 
 
 def _is_sam(state: OptState) -> bool:
-    # In its opaque mode, which keeps no cache, all happens within one step.
+    # In its opaque mode sam keeps no cache, and does everything within one step.
     return isinstance(state, optax.contrib.SAMState) and state.cache is not None
 
 

@@ -1,13 +1,13 @@
 """One step of any optax optimizer.
 
-optax's optimizers differ in what they ask for and in what they keep:
+optax's optimizers differ in the arguments that they need and the state that they keep:
 
     lookahead             trains a pair of models, with gradients at the fast one
     sam                   moves to an adversarial model and back, in several steps
     line searches, lbfgs  evaluate the loss themselves
-    inject_hyperparams    may keep its state in another dtype than it starts in
+    inject_hyperparams    may change the dtype of its state after the first step
 
-Here they all become one function of a worker's params, state, gradient and loss.
+`apply_optimizer` gives them one interface: params, state, gradient and loss.
 """
 
 import re
@@ -21,13 +21,13 @@ from jaxtyping import Array, Float
 
 from olsgd_jax.types import Grads, OptState, Params
 
-# The second is what optax's line searches say.
+# The second alternative is the wording of optax's line searches.
 _UNKNOWN = re.compile(r"(?:keyword argument |consumed by `value_fn`: \[)'(\w+)'")
 _MISSING = re.compile(r"required keyword-only arguments?: (.+)$")
 
 
 class StepLoss(NamedTuple):
-    """What an optimizer may ask of the loss of one step, by optax's names."""
+    """What optimizers may need to know about a step's loss, under optax's names."""
 
     grad: Grads
     value: Float[Array, ""] | None = None
@@ -35,13 +35,13 @@ class StepLoss(NamedTuple):
     value_fn: Callable[[Params], jax.Array] | None = None
     # params, number of the evaluation -> gradient on the same batch
     grad_fn: Callable[[Params, int], Grads] | None = None
-    # Where gradients are averaged over workers, the value has to be, too, or it would
-    # part workers that are to stay equal. This does it, for optimizers that ask.
+    # If gradients are averaged over workers, the value must be too, or workers that
+    # should stay equal would diverge. Called only for optimizers that need the value.
     mean_value: Callable[[], jax.Array] | None = None
 
 
 def trained(params: Params) -> Params:
-    """Gives the model whose gradient is taken: all of it, or lookahead's fast one.
+    """Gives the model that is differentiated: the params, or lookahead's fast ones.
 
     >>> trained({"w": 1.0}), trained(optax.LookaheadParams(fast=2.0, slow=3.0))
     ({'w': 1.0}, 2.0)
@@ -50,10 +50,10 @@ def trained(params: Params) -> Params:
 
 
 def init_optimizer(optimizer: optax.GradientTransformation, params: Params) -> OptState:
-    """Gives the first state, in the dtypes that it has after some steps.
+    """Gives the initial state, in the dtypes that it will have after a few steps.
 
-    Adam with hyperparameters in float32 and parameters in bfloat16, for example,
-    starts with moments in bfloat16, and goes on with moments in float32.
+    Adam with hyperparameters in float32 and params in bfloat16, for example, starts
+    with moments in bfloat16 and continues with moments in float32.
     """
     state = optimizer.init(params)
     if find_states(optax.LookaheadState, state) and trained(params) is params:
@@ -66,7 +66,7 @@ def init_optimizer(optimizer: optax.GradientTransformation, params: Params) -> O
     def step(state: OptState) -> OptState:
         return dry_step(optimizer, params, state)
 
-    for _ in range(3):  # what a step promotes may promote more in the next one
+    for _ in range(3):  # a promoted array may promote others in the next step
         state = cast_like(state, jax.eval_shape(step, state))
     return state
 
@@ -77,7 +77,7 @@ def apply_optimizer(
     state: OptState,
     loss: StepLoss,
 ) -> tuple[Params, OptState]:
-    """Takes one step; the new params and state have the dtypes of the old ones."""
+    """Takes one step, and keeps the dtypes of params and state."""
     updates, new = _update(optimizer, params, state, loss)
     return optax.apply_updates(params, updates), cast_like(new, state)
 
@@ -104,7 +104,7 @@ def _update(
         try:
             return update(loss.grad, state, params, **extra)
         except TypeError as error:
-            # Some optimizers, and chains of them, take no argument they do not know.
+            # Some optimizers, and chains of them, reject arguments they do not know.
             unknown = _UNKNOWN.search(str(error))
             if unknown and extra.pop(unknown[1], None) is not None:
                 continue
@@ -123,16 +123,16 @@ def _update(
 def dry_step(
     optimizer: optax.GradientTransformation, params: Params, state: OptState
 ) -> OptState:
-    """Gives the state after a step of no loss, for its dtypes and counters."""
+    """Gives the state after a step with a made-up loss, for its dtypes and counters."""
     grads, value = trained(params), jnp.zeros((), jnp.float32)
     loss = StepLoss(grads, value, lambda params: value, lambda params, i: grads)
-    # Strict promotion is for the caller's own steps, which optax may not pass.
+    # The caller may have set strict promotion, under which optax itself may fail.
     with jax.numpy_dtype_promotion("standard"):
         return _update(optimizer, params, state, loss)[1]
 
 
 def find_states(kind: type, state: OptState) -> list:
-    """Lists the states of one kind of optimizer in that of all that it is part of.
+    """Lists the states of one kind inside the state of a composed optimizer.
 
     >>> state = optax.chain(optax.clip(1.0), optax.adam(0.1)).init(jnp.zeros(3))
     >>> len(find_states(optax.ScaleByAdamState, state))

@@ -1,12 +1,13 @@
-"""The mean in a round that some workers miss: over those present, who are counted.
+"""The mean in a round that some workers miss: over the workers that are present.
 
-P are the workers present in a round, p of m. With xᵢ a start, an end or a gradient,
+P is the set of workers that are present, p of m. With xᵢ a start, an end or a gradient,
 
     mean over P = m / p · meanᵢ (xᵢ if i in P else 0)
 
-and p = meanᵢ (m if i in P else 0), which travels with it, or by itself where the
-reduction would round it. What an absent worker has is left out, not multiplied by zero,
-so that no NaN of it gets through. With all workers present m / p is exactly 1.
+and p = meanᵢ (m if i in P else 0). The count p is sent with the arrays, or on its own
+if the reduction would round it. An absent worker's arrays are replaced by zeros, not
+multiplied by zero, so a NaN in them does not spread. If all workers are present, m / p
+is exactly 1.
 """
 
 from typing import TypeAlias
@@ -23,7 +24,7 @@ from olsgd_jax.types import ArrayTree, Message, Present, ReductionState
 from olsgd_jax.workers.axis import worker_count
 
 Outgoing: TypeAlias = tuple[Message, ReductionState]
-"""What a worker sends, and what its reduction keeps; also the mean, and that."""
+"""A message and the reduction's state for it; after the reduction, mean and state."""
 
 
 def of_present(tree: ArrayTree, present: Present) -> ArrayTree:
@@ -35,22 +36,22 @@ def of_present(tree: ArrayTree, present: Present) -> ArrayTree:
     ([3.0, 0.0], [[2.0, 2.0], [0.0, 0.0]])
     """
     own = choose(present, tree, jax.tree.map(jnp.zeros_like, tree))
-    # In the dtype of an array, to be part of its vector; halves cannot count far.
+    # In the dtype of an array, to join its flat vector; 16-bit floats cannot count far.
     wide = [x.dtype for x in jax.tree.leaves(tree) if x.dtype.itemsize >= 4]
     dtype = wide[0] if wide else jnp.float32
     count = jnp.where(present, worker_count(), 0).astype(dtype)
-    # Twice: TPUs do not send a single number together with the arrays.
+    # Sent twice: TPUs do not combine a single number with the arrays.
     return own, jnp.stack([count, count])
 
 
 def over_present(sent: ArrayTree) -> tuple[ArrayTree, Float[Array, ""]]:
-    """Makes the mean over those present, and their number p, of the mean of all.
+    """Turns a mean over all workers into the mean over those present.
 
     Args:
-      sent: the mean over all workers of what `of_present` gives.
+      sent: the mean over all workers of the result of `of_present`.
 
     Returns:
-      The mean over those present, zeros where nobody is; and p.
+      The mean over the workers that are present, or zeros if none is; and p.
 
     >>> def worker(x, present):
     ...     return over_present(worker_mean(of_present(x, present)))
@@ -63,7 +64,7 @@ def over_present(sent: ArrayTree) -> tuple[ArrayTree, Float[Array, ""]]:
     num_present = jnp.round(count[0])
 
     def scale(x: jax.Array) -> jax.Array:
-        # Rounded to a half, m / p would make models a little smaller in every round.
+        # Rounded to 16 bits, m / p could shrink the models a little in every round.
         wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
         at_least_one = jnp.maximum(num_present, 1).astype(wide.dtype)
         return (wide * (worker_count() / at_least_one)).astype(x.dtype)
@@ -77,7 +78,7 @@ def outgoing(
     state: ReductionState,
     present: Present | None,
 ) -> Outgoing:
-    """Gives what a worker hands to a reduction; present: None where all workers are.
+    """Gives what a worker hands to a reduction; present is None if all workers are.
 
     >>> from olsgd_jax import exact
     >>> outgoing(exact(), jnp.ones(1), (), present=None)
@@ -85,7 +86,7 @@ def outgoing(
     """
     if present is None:
         return message, state
-    # An absent worker sends nothing, also of what it kept back before.
+    # An absent worker sends nothing, not even the error it held back earlier.
     state = choose(present, state, jax.tree.map(jnp.zeros_like, state))
     own, count = of_present(message, present)
     if not reduction.is_lossless:
@@ -96,7 +97,7 @@ def outgoing(
 def arrived(
     reduction: Reduction, sent: Outgoing, present: Present | None
 ) -> tuple[Message, ReductionState, Float[Array, ""] | None]:
-    """Takes what a reduction made of `outgoing`: mean, state and p; None: all.
+    """Unpacks a reduction's result: mean, state, and p (None if all are present).
 
     >>> from olsgd_jax import exact
     >>> arrived(exact(), (jnp.ones(1), ()), present=None)
@@ -115,11 +116,11 @@ def arrived(
 
 
 def unless_all(present: Present | None) -> Present | None:
-    """Gives None where all workers are known to be present.
+    """Gives None if all workers are known to be present.
 
-    Then a round is the program of every other one. A program with a mask computes the
-    same, but compilers may join a product and a sum at other places in it, and so
-    round other bits.
+    The round then runs the same program as any other. A program with a mask computes
+    the same numbers, but the compiler may fuse its multiplications and additions
+    differently, which changes the last bits.
 
     >>> unless_all(jnp.array([True, True])) is None
     True

@@ -1,4 +1,4 @@
-"""Losses without model state or randomness, as the library takes them."""
+"""Adapts losses that have neither model state nor randomness."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from olsgd_jax.types import Batch, Loss, ModelState, Params
 
 
 def plain_loss(loss: Callable[[Params, Batch], Float[Array, ""]]) -> Loss:
-    """Makes a `Loss` of one that has neither model state nor randomness.
+    """Makes a `Loss` out of a function of params and batch alone.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import plain_loss

@@ -1,4 +1,4 @@
-"""What a round is made of, for one worker."""
+"""The parts of one worker's round."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,14 +33,14 @@ from olsgd_jax.workers.axis import worker_count
 
 
 class RoundParts(NamedTuple):
-    """The parts; a driver decides what runs when."""
+    """The parts of a round; a driver decides what runs when."""
 
     local_steps: LocalSteps
-    # what local steps change of a state, by name
+    # names of the state's fields that local steps change
     stepped: tuple[str, ...]
-    # state, and present or nothing -> what of the state is sent
+    # state, and optionally present -> message and reduction state
     outgoing: Callable[..., Outgoing]
-    # start, end, what the reduction made of `outgoing`, present -> the next start
+    # start, end, the reduction's result, and optionally present -> the next start
     mix: Callable[..., WorkerState]
 
 
@@ -50,7 +50,7 @@ def models_message(
     model_state: ModelState,
     policy: ModelStatePolicy,
 ) -> Message:
-    """Gives what of a worker's models is averaged once a round.
+    """Gives the part of a worker's models that is averaged once per round.
 
     >>> from olsgd_jax import local_sgd, sync_sgd
     >>> models_message(local_sgd(), {"w": 1.0}, {}, "local")
@@ -70,7 +70,7 @@ def make_round_parts(
     reduction: Reduction,
     gradient: Gradient = jax.value_and_grad,
 ) -> RoundParts:
-    """Builds the parts of one worker's round; arguments as of `make_worker_round`.
+    """Builds the parts of one worker's round; arguments as in `make_worker_round`.
 
     >>> import optax
     >>> from olsgd_jax import exact, local_sgd, plain_loss

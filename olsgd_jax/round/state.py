@@ -1,4 +1,4 @@
-"""The state of all workers: how it starts, and what has to be true of it."""
+"""The state of all workers: how it is made, and how it is checked."""
 
 from functools import partial
 
@@ -49,14 +49,14 @@ def init_state(
     """Starts all workers from the same model.
 
     Args:
-      params: the model, without a worker axis; under `optax.lookahead` the pair that
-        `optax.LookaheadParams.init_synced` makes of it. Workers then average both.
+      params: the model, without a worker axis. For `optax.lookahead`, pass
+        `optax.LookaheadParams.init_synced(params)`; workers then average both models.
       optimizer: the optimizer that `make_round` will get.
       strategy: the strategy that `make_round` will get.
       mesh: where the workers are, as `worker_mesh` makes it; None for lanes of one
         device.
-      num_workers: m; needed without a mesh. With one it is by default one for every
-        slot of it; a multiple of that gives every slot several, as lanes.
+      num_workers: m; required without a mesh. On a mesh the default is one worker per
+        slot; a multiple of the slots gives every slot several workers, as lanes.
       model_state: variables other than params, such as batch statistics; none by
         default.
       seed: seed of every worker's randomness.
@@ -64,7 +64,7 @@ def init_state(
       model_state_policy: the policy that `make_round` will get.
 
     Returns:
-      One tree with a leading worker axis on every array, sharded over the mesh.
+      The state, with a leading worker axis on every array, sharded over the mesh.
 
     >>> import jax.numpy as jnp, optax
     >>> from olsgd_jax import init_state, overlap_local_sgd
@@ -121,7 +121,7 @@ def check_state(
     sync_period: int,
     mesh: Mesh | None,
 ) -> None:
-    """Raises unless a round of these can run on the state."""
+    """Raises unless a round with these arguments can run on the state."""
     if not isinstance(state, WorkerState):
         raise TypeError(f"state must be made by init_state, got {type(state).__name__}")
     check_params(state.params)
@@ -166,7 +166,7 @@ def check_present(present: ArrayTree, state: WorkerState) -> None:
 
 
 def _init_strategy(strategy: Strategy, params: Params) -> ArrayTree:
-    # What averages gradients alone has to be like them.
+    # A strategy that averages gradients keeps a state of their shape.
     return strategy.init(trained(params) if strategy.mean_of == "gradients" else params)
 
 

@@ -3,8 +3,8 @@
 start ──┬── local steps ──── end ──┬── mix ── next start
         └── mean of the starts ────┘           (a delayed strategy)
 
-Workers may miss a round: then it is the mean of those that are present (`presence`),
-and the others keep what is theirs (`absence`).
+Workers may miss a round. The mean is then over the workers that are present
+(`participation`), and the others keep their own state (`absence`).
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from olsgd_jax.types import ArrayTree, Batch, Loss, ModelStatePolicy, Present
 
 
 class RoundRecord(NamedTuple):
-    """What is measured of one round.
+    """The measurements of one round.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import RoundRecord
@@ -33,18 +33,18 @@ class RoundRecord(NamedTuple):
     (4, 8)
     """
 
-    # Of every local step, before its update; NaN of a worker that was absent.
+    # The loss of each local step before its update; NaN for an absent worker.
     loss: Float[Array, "*workers steps"]
 
 
 WorkerRound = Callable[..., tuple[WorkerState, RoundRecord]]
-"""state, batches, and present or nothing -> the next state, and the record."""
+"""state, batches, and optionally present -> the next state, and the record."""
 
 
 Form = Callable[
     [Reduction, Outgoing, Callable[..., Steps], int], tuple[Outgoing, Steps]
 ]
-"""reduction, what to send, steps and their number -> what arrived, and the steps."""
+"""reduction, outgoing, steps, number of steps -> the reduction's result, the steps."""
 
 
 def tree_form(
@@ -53,9 +53,9 @@ def tree_form(
     steps: Callable[..., Steps],
     num_steps: int,
 ):
-    """Reduces the message as it is: a collective for every array."""
+    """Reduces the message as it is, with one collective per array."""
     del num_steps
-    # The barrier says that nobody needs the mean before the steps have ended.
+    # The barrier says that the mean is not needed before the steps have ended.
     return lax.optimization_barrier((reduction.reduce(*outgoing), steps()))
 
 
@@ -70,24 +70,24 @@ def make_worker_round(
 ) -> WorkerRound:
     """Builds one worker's part of a round, to be mapped over the workers.
 
-    `make_round` maps and compiles it; call this one to map it yourself, with
+    `make_round` maps and compiles it. Call this function to map it yourself, with
     `on_workers` or with `jax.vmap`, `jax.pmap` or `jax.shard_map` over an axis
     `workers`.
 
     Args:
-      loss: what is minimised; see `plain_loss` and `classification`.
+      loss: the loss to minimise; see `plain_loss` and `classification`.
       optimizer: any optax optimizer; its state stays with its worker.
       strategy: how workers communicate.
-      model_state_policy: "local" keeps batch statistics and the like with their
-        worker; "averaged" averages them with the models (see `model_state`).
+      model_state_policy: "local" keeps batch statistics and other model state with
+        their worker; "averaged" averages them with the models (see `model_state`).
       reduction: how messages become a mean.
       form: how a delayed mean runs concurrently with the local steps (see
         `drivers.forms`).
-      gradient: makes the loss's gradient (see `drivers.platforms`).
+      gradient: differentiates the loss (see `drivers.platforms`).
 
     Returns:
-      A function of a worker's state and its batches (leading axis: local step), and,
-      for a round that some workers miss, whether this one is present.
+      A function of a worker's state and its batches (leading axis: local step). For a
+      round that some workers miss, it also takes whether this worker is present.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import init_state, local_sgd, make_worker_round, plain_loss
