@@ -1,4 +1,4 @@
-"""Workers: the axis along which they lie, their mesh, and how arrays lie on it."""
+"""Workers: their axis, their mesh, and the shardings of arrays on it."""
 
 from olsgd_jax.workers.mesh import share_workers
 from olsgd_jax.workers.sharding import batch_shardings, state_shardings

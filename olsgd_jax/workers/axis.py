@@ -1,9 +1,9 @@
-"""The worker axis: code for one worker on all of them.
+"""The worker axis: runs the code of one worker on all workers.
 
-Everything else in the library is written for one worker. `on_workers` makes that
-code run on all of them, as lanes of one device (`vmap`), one device each (`pmap`),
-or slots of a mesh (`shard_map`). Where there are more workers than slots, a slot has
-several of them as lanes.
+Everything else in the library is written for one worker. `on_workers` runs that code on
+all of them, as lanes of one device (`vmap`), one device each (`pmap`), or slots of a
+mesh (`shard_map`). If there are more workers than slots, each slot runs several workers
+as lanes.
 """
 
 from collections.abc import Callable, Hashable
@@ -19,7 +19,7 @@ from olsgd_jax.types import ArrayTree, Mapping
 WORKERS = "workers"
 """Name of the mesh axis along which workers differ."""
 
-_LANES = "lanes"  # along which the workers of one slot differ
+_LANES = "lanes"  # the vmap axis of the workers in one slot
 
 
 def worker_axes(axis_name: Hashable = WORKERS) -> Hashable:
@@ -35,7 +35,7 @@ def worker_axes(axis_name: Hashable = WORKERS) -> Hashable:
 
 
 def worker_count() -> int:
-    """Counts the workers, for the code of one of them.
+    """Counts the workers, inside the code of one worker.
 
     >>> import jax, jax.numpy as jnp
     >>> jax.vmap(lambda x: x / worker_count(), axis_name="workers")(jnp.ones(4))
@@ -45,13 +45,13 @@ def worker_count() -> int:
 
 
 def common_value(x: jax.Array, axis_name: Hashable = WORKERS) -> jax.Array:
-    """Makes a value that all workers share one value for the lanes of a device.
+    """Turns the lanes' copies of a value that all workers share into one value.
 
-    Lanes each carry a copy of it. A branch on the copies would compute both sides for
-    every lane; on one value it takes one of them.
+    Under `vmap`, a branch on the copies would run both sides for every lane. A branch
+    on one value runs only one side.
 
     Args:
-      x: the same on all workers, such as a count of steps.
+      x: a value that is the same on all workers, such as a step count.
       axis_name: the mapped axis, or axes, along which the workers lie.
 
     >>> import jax, jax.numpy as jnp
@@ -66,9 +66,10 @@ def common_value(x: jax.Array, axis_name: Hashable = WORKERS) -> jax.Array:
 
 
 def varies(x: jax.Array, axis_name: Hashable = WORKERS) -> bool:
-    """Whether an array may differ between workers, as far as types tell.
+    """Whether an array may differ between workers, according to its type.
 
-    A checked shard_map knows; all other mappings take everything to differ.
+    Only a `shard_map` with `check_vma` tracks this. Under all other mappings every
+    array may differ.
 
     >>> import jax, jax.numpy as jnp
     >>> jax.vmap(lambda x: x * varies(x), axis_name="workers")(jnp.ones(2))
@@ -80,7 +81,7 @@ def varies(x: jax.Array, axis_name: Hashable = WORKERS) -> bool:
 
 
 def shares_slot(axis_name: Hashable = WORKERS) -> bool:
-    """Whether a slot of the mesh has several workers, as lanes.
+    """Whether each slot of the mesh runs several workers, as lanes.
 
     >>> import jax, jax.numpy as jnp
     >>> jax.vmap(lambda x: x * shares_slot(), axis_name="workers")(jnp.ones(2))
@@ -90,7 +91,7 @@ def shares_slot(axis_name: Hashable = WORKERS) -> bool:
 
 
 def platform_here() -> str | None:
-    """Names the platform that mapped code is traced for; None for lanes.
+    """Names the platform that mapped code is traced for; None under `vmap`.
 
     >>> platform_here()
     """
@@ -108,11 +109,11 @@ def on_workers(
 
     Args:
       fn: takes and returns one worker's trees; may call `worker_mean`.
-      mesh: a mesh with an axis `workers`; None for lanes of one device. A worker has
-        all devices along its other axes.
+      mesh: a mesh with an axis `workers`; None for lanes of one device. The devices
+        along the other axes belong to the same worker.
       mapping: "vmap", "pmap" or "shard_map"; by default "shard_map" with a mesh and
         "vmap" without.
-      axis_name: what the axis along which workers differ is called.
+      axis_name: name of the worker axis.
 
     Returns:
       A function of the same trees with a leading worker axis on every array. On a
@@ -151,9 +152,9 @@ def on_workers(
         return jax.tree.map(lambda x: jnp.asarray(x)[None], fn(*worker))
 
     spec = PartitionSpec(axis_name)
-    # Unchecked, so that a loss may hold scans whose carry starts as a constant. Other
-    # axes than the workers' stay automatic: a worker of several devices is one slot,
-    # whose code the compiler spreads over its devices.
+    # Unchecked, so that a loss may contain scans whose carry starts as a constant. Only
+    # the worker axis is manual: a worker with several devices is one slot, and the
+    # compiler partitions its code over them.
     return jax.shard_map(
         on_slot,
         mesh=mesh,

@@ -1,13 +1,13 @@
 """The mesh of the workers.
 
-A worker is one device, or a group of them along one or two more axes:
+A worker is one device, or a group of devices along one or two more axes:
 
-    data    every device has the whole model and a part of every batch
-    fsdp    every device has a part of the model's arrays and a part of every batch
+    data    every device holds the whole model and a part of every batch
+    fsdp    every device holds a shard of the model and a part of every batch
 
-The code of a worker is the same in all cases. The compiler derives from the placement
-of its arrays what its devices send each other: the mean of gradients at every step,
-and with `fsdp` the parts of the model that a step needs.
+The code of a worker is the same in all cases. The compiler derives the communication
+between its devices from the shardings: the mean of gradients at every step, and with
+`fsdp` the shards of the model that a step needs.
 """
 
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ def worker_mesh(
     data: int = 1,
     fsdp: int = 1,
 ) -> Mesh:
-    """Makes a mesh of workers, each with data x fsdp devices that follow each other.
+    """Makes a mesh of workers, each with data x fsdp consecutive devices.
 
     Args:
       num_workers: m.
-      devices: the devices to take them from; all devices of all hosts by default.
-      data: parts of a batch that devices with the same model share.
-      fsdp: parts that model and batch are cut into.
+      devices: the devices to use; by default those of all hosts.
+      data: number of devices with the same model that split a batch.
+      fsdp: number of devices that split the model as well as the batch.
 
     >>> from olsgd_jax import worker_mesh
     >>> dict(worker_mesh(1).shape)
@@ -68,7 +68,7 @@ def worker_mesh(
 
 
 def process_devices() -> list[list[Device]]:
-    """Lists the devices of every process, of which all have the same number.
+    """Lists the devices of every process; raises if their numbers differ.
 
     >>> len(process_devices())
     1
@@ -114,7 +114,7 @@ def worker_devices(mesh: Mesh) -> int:
 
 
 def count_workers(mesh: Mesh | None, num_workers: int | None) -> int:
-    """Gives the number of workers: that of the mesh's slots, unless it is named."""
+    """Gives the number of workers; by default one per slot of the mesh."""
     if num_workers is None:
         if mesh is None:
             raise ValueError("num_workers must be given where there is no mesh")
@@ -125,7 +125,7 @@ def count_workers(mesh: Mesh | None, num_workers: int | None) -> int:
 
 
 def check_slots(mesh: Mesh | None, num_workers: int) -> None:
-    """Raises unless every slot of the mesh gets as many workers as any other."""
+    """Raises unless every slot of the mesh gets the same number of workers."""
     slots = 1 if mesh is None else mesh.shape[WORKERS]
     if not num_workers or num_workers % slots:
         raise ValueError(
@@ -137,7 +137,7 @@ def check_slots(mesh: Mesh | None, num_workers: int) -> None:
 def _check_all_take_part(
     num_workers: int, devices: Sequence[Device], needed: int
 ) -> None:
-    """Raises if a process would have no worker: it would wait for ever, or others."""
+    """Raises if a process has no worker, in which case processes would hang."""
     left_out = {x.process_index for x in devices} - {
         x.process_index for x in devices[:needed]
     }

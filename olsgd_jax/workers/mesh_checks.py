@@ -1,4 +1,4 @@
-"""Checks of the mesh that users pass in."""
+"""Checks of the user's mesh."""
 
 from collections.abc import Hashable
 
@@ -6,11 +6,11 @@ from jax.sharding import AxisType, Mesh
 
 
 def check_mesh(mesh: object, axis_name: Hashable) -> None:
-    """Raises unless `mesh` is None, or one on which workers can lie along an axis.
+    """Raises unless `mesh` is None, or a mesh with a usable worker axis.
 
     Args:
-      mesh: what was passed.
-      axis_name: the axis of the workers.
+      mesh: the argument that the user passed.
+      axis_name: name of the worker axis.
 
     >>> check_mesh([], "workers")
     Traceback (most recent call last):

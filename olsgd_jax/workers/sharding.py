@@ -1,8 +1,8 @@
-"""How arrays lie on the mesh of the workers.
+"""Shardings of arrays on the mesh of the workers.
 
-Arrays of a state have a leading worker axis; `fsdp` cuts one more, the longest that it
-divides. Batches have axes (worker, local step, batch, ...), and all devices of a worker
-share the batch.
+Arrays of a state have a leading worker axis. `fsdp` splits one more axis: the longest
+one whose length it divides. Batches have axes (worker, local step, batch, ...), and the
+devices of a worker split the batch axis.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def to_workers(
 
 
 def _free_to_move(x: ArrayTree) -> ArrayTree:
-    """Takes an array off the one device that it is bound to, as a consensus is."""
+    """Copies an array to the host if it is committed to one device, as a consensus."""
     is_bound = (
         isinstance(x, jax.Array)
         and not isinstance(x, Tracer)
@@ -76,7 +76,7 @@ def _free_to_move(x: ArrayTree) -> ArrayTree:
 def state_shardings(
     state: ArrayTree, mesh: Mesh | None, axis_name: str = WORKERS
 ) -> ArrayTree:
-    """Says how arrays with a leading worker axis lie on the mesh; None without one.
+    """Gives the shardings of arrays with a leading worker axis; None without a mesh.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import worker_mesh
@@ -97,7 +97,7 @@ def state_shardings(
 
 
 def batch_shardings(batches: ArrayTree, mesh: Mesh | None) -> ArrayTree:
-    """Says how batches (worker, local step, batch, ...) lie on the mesh.
+    """Gives the shardings of batches (worker, local step, batch, ...).
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import worker_mesh
@@ -117,16 +117,16 @@ def batch_shardings(batches: ArrayTree, mesh: Mesh | None) -> ArrayTree:
 
 
 def place(tree: ArrayTree, shardings: ArrayTree) -> ArrayTree:
-    """Tells the compiler where the arrays of a program lie; None leaves it open."""
+    """Constrains the shardings of a program's arrays; None leaves them open."""
     if shardings is None:
         return tree
     return lax.with_sharding_constraint(tree, shardings)
 
 
 def to_host(x: jax.Array) -> np.ndarray:
-    """Gives all of a small array to the host; the same in all processes.
+    """Copies a whole small array to the host of every process.
 
-    One process need not ask its devices to meet for that, which takes them longer.
+    A single process skips the all-gather, which would be slower.
 
     >>> to_host(jnp.array([1, 2])).tolist()
     [1, 2]
@@ -137,7 +137,7 @@ def to_host(x: jax.Array) -> np.ndarray:
 
 
 def shard_specs(tree: ArrayTree, mesh: Mesh | None) -> ArrayTree:
-    """Says how one worker's arrays, which have no worker axis, lie on its devices.
+    """Gives the partition specs of one worker's arrays, which have no worker axis.
 
     >>> from olsgd_jax import worker_mesh
     >>> shard_specs(jnp.zeros(3), worker_mesh(1))
@@ -150,10 +150,10 @@ def shard_specs(tree: ArrayTree, mesh: Mesh | None) -> ArrayTree:
 def on_shards(
     fn: Callable, mesh: Mesh | None, in_specs: ArrayTree, out_specs: ArrayTree
 ) -> Callable:
-    """Makes code of one worker run on each of its devices, with the parts it has.
+    """Makes code of one worker run on each of its devices, on that device's shards.
 
-    For code that reorders the elements of arrays: as code of the whole worker it would
-    have to gather their parts first.
+    Use it for code that reorders the elements of arrays. Run on the whole worker, such
+    code would have to gather the shards first.
     """
     if mesh is None or FSDP not in mesh.shape:
         return fn
@@ -167,7 +167,7 @@ def on_shards(
 
 
 def _parts(shape: tuple[int, ...], num_parts: int) -> tuple[str | None, ...]:
-    """Cuts the longest axis that can be cut evenly; small arrays may have none."""
+    """Splits the longest axis that splits evenly; small arrays may have none."""
     even = [axis for axis, n in enumerate(shape) if n and n % num_parts == 0]
     if num_parts == 1 or not even:
         return ()
