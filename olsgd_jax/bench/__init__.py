@@ -1,1 +1,1 @@
-"""The benchmark: what communication costs on the devices that are here."""
+"""The benchmark: measures what communication costs on your devices."""

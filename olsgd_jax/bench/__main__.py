@@ -1,14 +1,13 @@
-"""Measures what communication costs on the devices that are here.
+"""Measures what communication costs on your devices.
 
     python -m olsgd_jax.bench --cpu-devices 4
     python -m olsgd_jax.bench --model resnet18 --strategies all --json bench.json
     srun python -m olsgd_jax.bench --model transformer --fsdp 4 --profile trace
 
-Times one local step, the mean alone, and rounds of every strategy with their means and
-without; what a round with them takes longer is exposed communication. The model of
-time predicts each round from the step, and from the mean of the model and of one
-number. The command is the same on CPUs, GPUs and TPUs, in one process or in many; of
-many, process 0 prints.
+Times one local step, the mean alone, and rounds of every strategy with and without
+their means; the difference is exposed communication. The model of time predicts each
+round from the times of a step, of the model's mean and of the mean of one number. The
+command is the same on CPUs, GPUs and TPUs, in one process or in many. Process 0 prints.
 
 Models: small (0.7 million parameters), mlp (18.9), resnet18 (11.2), transformer (98.0).
 """
@@ -68,30 +67,38 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         help=f"one of {', '.join(MODELS)}; default: small on CPUs, mlp elsewhere",
     )
-    add("--batch-size", type=count, help="of one worker; default: the model's own")
+    add(
+        "--batch-size",
+        type=count,
+        help="examples in a worker's batch; default: depends on the model",
+    )
     add(
         "--repetitions",
         type=count,
         default=20,
         help="timed rounds of each kind; default: %(default)s",
     )
-    add("--workers", type=count, help="number of workers; default: as many as can be")
+    add(
+        "--workers",
+        type=count,
+        help="number of workers; default: as many as the devices allow",
+    )
     add("--data", type=count, default=1, help="devices of a worker that share a batch")
     add("--fsdp", type=count, default=1, help="devices that share the model as well")
     add("--cpu-devices", type=count, help="run on this many CPU devices per process")
-    add("--json", metavar="FILE", help="write the result there as JSON; - prints it")
+    add("--json", metavar="FILE", help="write the result to FILE as JSON; - prints it")
     add(
         "--profile",
         type=pathlib.Path,
         metavar="DIR",
-        help="write a trace of a few rounds there, for XProf or Perfetto",
+        help="write a trace of a few rounds to DIR, for XProf or Perfetto",
     )
     add_process_options(parser)
     return parser
 
 
 def _prepare(args: argparse.Namespace) -> None:
-    """Checks, before other processes are waited for, what can be checked here."""
+    """Checks the arguments that can be checked before the processes join."""
     if args.model is not None:
         check_choice("--model", args.model, tuple(MODELS))
     args.strategies = read_strategies(args.strategies)
@@ -124,7 +131,7 @@ def _write(result: dict, file: str) -> None:
 
 @end_together()
 def main() -> int | str:
-    """Runs the command; gives its exit status, or what is said instead of one."""
+    """Runs the command; returns its exit status, or an error message to exit with."""
     parser = _parser()
     args = parser.parse_args()
     try:
@@ -148,7 +155,7 @@ def main() -> int | str:
                 _write(to_json(found), args.json)
         except OSError as error:
             status = str(error)
-    meet()  # or leaving before the others would count as dying
+    meet()  # a process that leaves before the others counts as dead
     return status
 
 

@@ -1,4 +1,4 @@
-"""The model of time next to the measurement: rounds, and which sync period to use."""
+"""Compares measured rounds with the model of time, and chooses a sync period."""
 
 import dataclasses
 from typing import NamedTuple
@@ -17,13 +17,13 @@ from olsgd_jax.timing import (
 )
 
 LONGEST = 64
-"""The largest sync period that is chosen; a round's batches have to fit in memory."""
+"""The largest sync period to choose, because a round's batches must fit in memory."""
 
 
 class Case(NamedTuple):
-    """One strategy, with all that is timed of it."""
+    """One strategy, and the rounds of it that are timed."""
 
-    name: str  # as it was asked for
+    name: str  # as given on the command line
     strategy: Strategy
     stream: bool
     sending: Sending
@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
     @property
     def means(self) -> str:
-        """Names the samples of one mean; strategies that send the same share them."""
+        """Names the samples of one mean; strategies with equal messages share them."""
         return f"mean of {self.sending.messages}"
 
 
@@ -53,15 +53,15 @@ def compare(
     step: float,
     network: Network,
 ) -> Compared:
-    """Compares what was measured of a strategy with what the model predicts.
+    """Compares the measured rounds of a strategy with the model's prediction.
 
     Args:
       case: the strategy.
-      samples: seconds of all that was timed.
+      samples: seconds of everything that was timed, by name.
       sync_period: τ.
       num_workers: m.
       step: seconds of one local step.
-      network: as the measured means explain it.
+      network: the network derived from the measured means.
     """
     setting = Setting(
         case.strategy, sync_period, 0, num_workers, Constant(step), network, case.stream
@@ -92,7 +92,7 @@ def compare(
 def choose_period(
     delayed: Strategy, num_bytes: int, num_workers: int, step: float, network: Network
 ) -> tuple[int, str]:
-    """Chooses the smallest sync period that hides the mean, and says why.
+    """Chooses the smallest sync period that hides the mean, and gives the reason.
 
     >>> from olsgd_jax import overlap_local_sgd
     >>> from olsgd_jax.timing import Ring
@@ -100,11 +100,11 @@ def choose_period(
     >>> choose_period(overlap_local_sgd(0.6), 10**9, 2, step=0.3, network=network)
     (4, 'the smallest that hides the mean')
     >>> choose_period(overlap_local_sgd(0.6), 10**9, 2, step=0.01, network=network)
-    (64, 'the largest that is chosen; 100 would hide the mean')
+    (64, 'the largest allowed; 100 would hide the mean')
     """
     setting = Setting(delayed, 1, num_bytes, num_workers, Constant(step), network)
     hiding = smallest_hiding_period(setting)
-    assert hiding is not None  # as the mean is delayed and not streamed
+    assert hiding is not None  # because the mean is delayed and not streamed
     if hiding > LONGEST:
-        return LONGEST, f"the largest that is chosen; {hiding} would hide the mean"
+        return LONGEST, f"the largest allowed; {hiding} would hide the mean"
     return hiding, "the smallest that hides the mean"

@@ -1,10 +1,10 @@
-"""A network as the model of time knows it, from two measured means."""
+"""Derives the model's network from two measured means."""
 
 import math
 
 from olsgd_jax.timing import RingOrTree
 
-_LEAST = 0.01  # of a mean's time is put down to its bytes, or B could be infinite
+_LEAST = 0.01  # at least this part of a mean's time is due to bytes, so B is finite
 
 
 def link_of(
@@ -13,13 +13,14 @@ def link_of(
     """Derives the bandwidth and the latency that explain two measured means.
 
     Args:
-      one_seconds: mean of one number; a tree has fewest messages, 2 ⌈log₂ m⌉ in a row.
-      model_seconds: mean of a model.
-      num_bytes: size of that model.
+      one_seconds: time of the mean of one number. It is attributed to the latency of
+        the 2 ⌈log₂ m⌉ consecutive messages of a tree, which has the fewest.
+      model_seconds: time of the mean of a model.
+      num_bytes: size of the model.
       num_workers: m, at least 2.
 
     Returns:
-      A network on which the mean of the model takes exactly as long as measured.
+      A network on which the mean of the model takes exactly the measured time.
 
     >>> from olsgd_jax.timing import RingOrTree
     >>> network = RingOrTree(bandwidth=1e9, latency=0.001)
@@ -30,7 +31,7 @@ def link_of(
     """
     levels = math.ceil(math.log2(num_workers))
     latency = min(one_seconds, (1 - _LEAST) * model_seconds) / (2 * levels)
-    # For each of the two, the time that its messages leave to the bytes.
+    # For ring and tree: the time per message, less latency, that the bytes take.
     ring = model_seconds / (2 * (num_workers - 1)) - latency
     tree = model_seconds / (2 * levels) - latency
     bandwidth = num_bytes / tree

@@ -21,26 +21,26 @@ from olsgd_jax.workers.mesh import DATA, FSDP
 NUM_PROFILED = 3
 """Rounds of each strategy in a profile."""
 
-_FEW_STEPS = 4  # local steps in a row by which the sync period is chosen
+_FEW_STEPS = 4  # consecutive local steps that are timed to choose the sync period
 _DELAYED = "overlap_local_sgd"  # the strategy whose mean the sync period has to hide
 _STEPS = "local_sgd"  # the strategy whose rounds without a mean are local steps only
 
 
 class Watch(NamedTuple):
-    """Who is told how far a benchmark is."""
+    """Callbacks that report a benchmark's progress."""
 
-    begin: Callable[[str, int], None]  # what begins, and how many calls it has
-    advance: Callable[[], None]  # one of them is over
+    begin: Callable[[str, int], None]  # takes the name of a phase and its calls
+    advance: Callable[[], None]  # called after each call
 
 
 def measure(
     request: Request, watch: Watch, profile: pathlib.Path | None = None
 ) -> Measured:
-    """Measures all that is asked for; every process calls it.
+    """Measures everything that is requested; every process calls it.
 
     Args:
       request: what to measure.
-      watch: who is told how far it is.
+      watch: callbacks that report the progress.
       profile: directory for a trace of a few rounds of each strategy.
     """
     mesh, num_workers = request.mesh, request.num_workers
@@ -121,11 +121,11 @@ def _profile(
 ) -> None:
     """Writes a trace of a few rounds of each strategy."""
     watch.begin(f"Writing a profile to {directory}", len(cases) * NUM_PROFILED)
-    if jax.process_count() > 1:  # on one machine they would write the same files
+    if jax.process_count() > 1:  # processes on one machine would write the same files
         directory = directory / f"process_{jax.process_index()}"
     with jax.profiler.trace(str(directory)):
         for case in cases:
-            name = case.name.replace(":", "_")  # which would end it in the trace
+            name = case.name.replace(":", "_")  # a colon would cut it off in the trace
             for number in range(NUM_PROFILED):
                 meet()
                 with jax.profiler.StepTraceAnnotation(name, step_num=number):

@@ -1,4 +1,4 @@
-"""What a benchmark is asked to measure."""
+"""The request: what a benchmark measures."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ SMALL = Workload(  # 0.7 million parameters in 8 arrays
     jax.ShapeDtypeStruct((64,), jnp.int32),
 )
 MODELS = {"small": SMALL, **WORKLOADS}
-"""By name; "small" is for CPUs."""
+"""Models by name; "small" is for CPUs."""
 
 ALL = (*STRATEGIES, "overlap_local_sgd:stream")
 """The strategies that "all" stands for."""
@@ -30,9 +30,11 @@ class Request(NamedTuple):
     """What to measure, and on which devices."""
 
     mesh: Mesh
-    model: str  # its name
+    model: str  # name of the model
     workload: Workload
-    strategies: tuple[str, ...]  # names, some with a rank or "stream" behind a colon
+    strategies: tuple[
+        str, ...
+    ]  # names, some followed by a colon and a rank or "stream"
     sync_period: int | None  # τ; None for the smallest that hides the mean
     repetitions: int
 
@@ -43,7 +45,7 @@ class Request(NamedTuple):
 
 
 def read_strategies(names: list[str]) -> tuple[str, ...]:
-    """Checks names of strategies, of which "all" stands for all.
+    """Checks the names of strategies, and expands "all".
 
     >>> read_strategies(["powersgd:4", "local_sgd", "local_sgd"])
     ('powersgd:4', 'local_sgd')
@@ -55,8 +57,8 @@ def read_strategies(names: list[str]) -> tuple[str, ...]:
 
 
 def choose_mesh(workers: int | None, data: int, fsdp: int) -> Mesh:
-    """Makes the mesh; by default of as many workers as the devices suffice for."""
-    process_devices()  # raises where processes have different numbers of devices
+    """Makes the mesh; by default with as many workers as the devices allow."""
+    process_devices()  # raises if processes have different numbers of devices
     num_devices = jax.device_count()
     most = num_devices // (data * fsdp)
     if workers is None:
@@ -73,7 +75,7 @@ def choose_mesh(workers: int | None, data: int, fsdp: int) -> Mesh:
 def choose_workload(
     model: str | None, batch_size: int | None, mesh: Mesh
 ) -> tuple[str, Workload]:
-    """Gives a model with its batches; by default one that suits the devices."""
+    """Gives a model and its batches; by default a model that suits the devices."""
     if model is None:
         model = "small" if mesh.devices.flat[0].platform == "cpu" else "mlp"
     check_choice("--model", model, tuple(MODELS))

@@ -1,4 +1,4 @@
-"""What a benchmark measured, and what the model of time predicts."""
+"""The result of a benchmark: measurements, and predictions of the model of time."""
 
 from typing import NamedTuple
 
@@ -7,24 +7,24 @@ from olsgd_jax.types import Option
 
 
 class Compared(NamedTuple):
-    """One strategy; all times are seconds of one round."""
+    """The result for one strategy; all times are seconds per round."""
 
-    strategy: str  # as it was asked for
+    strategy: str  # as given on the command line
     driver: str
-    form: str  # of its means
+    form: str  # form of the mean (see `drivers.forms`)
     means_per_round: int
-    bytes_per_round: int  # that a worker hands to the network
-    means: Quartiles  # of the round, by themselves
+    bytes_per_round: int  # payload of one worker
+    means: Quartiles  # all means of the round, timed alone
     with_mean: Quartiles  # the round
-    without_mean: Quartiles  # the same round, with its means left out
-    exposed: Quartiles  # the difference of the two, repetition by repetition
-    hidden: float  # the part of the means' time that is not exposed
-    predicted: float  # the round, by the model of time
-    ratio: float  # measured over predicted
+    without_mean: Quartiles  # the same round without its means
+    exposed: Quartiles  # the difference of the two in each repetition
+    hidden: float  # fraction of the means' time that is not exposed
+    predicted: float  # time of the round by the model of time
+    ratio: float  # measured / predicted
 
 
 class Measured(NamedTuple):
-    """All that was measured; times are in seconds."""
+    """The whole result; times are in seconds."""
 
     device_kind: str
     num_devices: int
@@ -39,16 +39,16 @@ class Measured(NamedTuple):
     sync_period: int
     sync_period_reason: str
     repetitions: int
-    step: Quartiles  # one local step, as one of `sync_period` in a row
+    step: Quartiles  # one local step: `sync_period` consecutive steps / `sync_period`
     one_number_mean: Quartiles
     model_mean: Quartiles  # as delayed strategies send it
-    bandwidth: float  # that explains the two, in bytes per second
-    latency: float
+    bandwidth: float  # derived from the two means, in bytes per second
+    latency: float  # derived from the two means
     strategies: tuple[Compared, ...]
 
 
 def to_json(result: Measured | Compared | Quartiles) -> dict:
-    """Gives a result as it can be written in JSON, with the names of its fields.
+    """Converts a result to a dict that JSON can hold.
 
     >>> to_json(Quartiles(1.0, 2.0, 3.0))
     {'first': 1.0, 'median': 2.0, 'third': 3.0}

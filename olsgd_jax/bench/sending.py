@@ -1,4 +1,4 @@
-"""How a strategy's means are sent, and the same means by themselves."""
+"""Finds out how a strategy's means are sent, and sends the same means alone."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,12 +23,12 @@ class Sending(NamedTuple):
     """How the means of a round are sent."""
 
     driver: Driver
-    form: str  # of the mean (see `drivers.forms`); "gradients" for means of those
-    messages: tuple[ArrayTree, ...]  # shapes of what one mean sends, in this order
+    form: str  # form of the mean (see `drivers.forms`), or "gradients"
+    messages: tuple[ArrayTree, ...]  # shapes of the messages of one mean, in order
 
     @property
     def num_bytes(self) -> int:
-        """What a worker hands to the network for one mean."""
+        """The payload of one worker for one mean."""
         return num_bytes(self.messages)
 
 
@@ -39,7 +39,7 @@ def sending(
 
     Args:
       strategy: how workers communicate.
-      stream: whether a fragment of the models goes with every local step.
+      stream: whether every local step sends a fragment of the models.
       params: one worker's params; shapes suffice.
       mesh: where the workers are.
       sync_period: τ.
@@ -74,9 +74,9 @@ def sending(
 
 
 def means_alone(messages: tuple[ArrayTree, ...], mesh: Mesh) -> Callable[[], None]:
-    """Gives a function that sends messages one after the other, and waits for each.
+    """Builds a function that sends messages one after the other, and waits for each.
 
-    Every message is one program of all-reduces, also where a round has exchanges.
+    Every message is one program of all-reduces, even if the round uses exchanges.
     """
     average = jax.jit(on_workers(worker_mean, mesh))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), messages)
@@ -90,7 +90,7 @@ def means_alone(messages: tuple[ArrayTree, ...], mesh: Mesh) -> Callable[[], Non
 
 
 def _no_steps(fragments: ArrayTree = (), carry: Carry | None = None) -> Steps:
-    """Takes the place of local steps: carries one fragment and computes nothing."""
+    """Stands in for local steps: carries one fragment and computes nothing."""
     zero = jnp.zeros((), jnp.int32)
     state = WorkerState((), (), (), (), jax.random.key(0), zero)
     if carry is not None:
@@ -99,5 +99,5 @@ def _no_steps(fragments: ArrayTree = (), carry: Carry | None = None) -> Steps:
 
 
 def _name(form: Form) -> str:
-    # Most forms are made by a function that bears their name.
+    # Most forms are built by a function of the same name.
     return form.__qualname__.partition(".")[0].removesuffix("_form")

@@ -1,4 +1,4 @@
-"""Shows a benchmark: how far it is, and what it has measured."""
+"""Shows a benchmark's progress and result."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ from olsgd_jax.bench.turns import Quartiles
 
 HEADS = ("strategy", "driver,\nform", "MB\nsent", "means\nalone", "round\nwith")
 HEADS += ("round\nwithout", "exposed\n(quartiles)", "hidden", "pre-\ndicted", "ratio")
-WIDTH = 140  # of the table; a narrower one would be cut, not wrapped
+WIDTH = 140  # of the table; in a narrower one, rich would cut off cells
 
 
 @contextlib.contextmanager
 def watching(console: Console) -> Iterator[Watch]:
-    """Shows progress, and never while something is timed."""
+    """Shows the progress, but never draws while something is timed."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         console=console,
-        auto_refresh=False,  # it would be a thread that takes turns with the work
+        auto_refresh=False,  # its thread would disturb the measurement
         disable=not console.is_terminal,
     ) as progress:
         tasks = []
@@ -43,7 +43,7 @@ def watching(console: Console) -> Iterator[Watch]:
 
 
 def row(found: Compared) -> list[str]:
-    """Writes a strategy as a row of the table; HEADS are its columns."""
+    """Formats a strategy as a row of the table, whose columns are HEADS."""
     return [
         found.strategy,
         f"{found.driver}, {found.form}",
@@ -59,7 +59,7 @@ def row(found: Compared) -> list[str]:
 
 
 def facts(found: Measured) -> str:
-    """Says what all strategies have in common."""
+    """Describes what all strategies have in common."""
     devices = found.data * found.fsdp
     processes = "1 process"
     if found.num_processes > 1:
@@ -71,10 +71,11 @@ def facts(found: Measured) -> str:
         f"Model {found.model}: {found.parameter_bytes / 1e6:,.1f} MB of parameters, "
         f"batches of {found.batch_size}. A local step takes "
         f"{_with_quartiles(found.step)} ms; the mean of the model "
-        f"{_with_quartiles(found.model_mean)} ms, that of one number "
-        f"{_with_quartiles(found.one_number_mean)} ms, which the model of time takes "
-        f"for {found.bandwidth / 1e6:,.0f} MB/s and {1e6 * found.latency:,.0f} µs a "
-        f"message. Sync period {found.sync_period}: {found.sync_period_reason}."
+        f"{_with_quartiles(found.model_mean)} ms, and the mean of one number "
+        f"{_with_quartiles(found.one_number_mean)} ms. The model of time explains the "
+        f"two means with {found.bandwidth / 1e6:,.0f} MB/s and "
+        f"{1e6 * found.latency:,.0f} µs per message. "
+        f"Sync period {found.sync_period}: {found.sync_period_reason}."
     )
 
 
@@ -92,7 +93,7 @@ def show(found: Measured, console: Console) -> None:
 
 
 def milliseconds(seconds: float) -> str:
-    """Writes a time with three digits or more.
+    """Formats a time in milliseconds with at least three digits.
 
     >>> milliseconds(0.0123456), milliseconds(1.23456), milliseconds(-0.00001)
     ('12.3', '1,235', '-0.010')

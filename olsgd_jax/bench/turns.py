@@ -1,8 +1,8 @@
-"""Different fragments of work take turns on the clock.
+"""Times several pieces of work in turns.
 
-What else the machine does then slows all of them alike. Their order changes with every
-repetition, and is the same in all processes. Each begins when all processes are there,
-and lasts until the last process is done.
+Other load on the machine then slows all of them alike. Their order changes with every
+repetition, and is the same in all processes. Each one starts when all processes are
+ready, and ends when the last process is done.
 """
 
 import random
@@ -16,14 +16,14 @@ from jax.experimental import multihost_utils
 from jaxtyping import Float
 
 NUM_WARM = 2
-"""Repetitions that compile and settle, and do not count."""
+"""Repetitions for compilation and warm-up, which do not count."""
 
 Samples = Float[np.ndarray, " repetitions"]
-"""Seconds of one fragment of work."""
+"""Seconds that one piece of work took in each repetition."""
 
 
 class Quartiles(NamedTuple):
-    """Half of all samples lie between the first and the third."""
+    """Quartiles of samples; half of them lie between the first and the third."""
 
     first: float
     median: float
@@ -45,13 +45,13 @@ def take_turns(
     meet: Callable[[], None],
     advance: Callable[[], None],
 ) -> dict[str, Samples]:
-    """Times fragments of work.
+    """Times pieces of work in turns.
 
     Args:
-      works: by name; each returns when it is done.
-      repetitions: how often each runs.
+      works: functions to time, by name; each returns when its work is done.
+      repetitions: how often each is timed.
       meet: waits for all processes.
-      advance: called after each, off the clock.
+      advance: called after each piece of work, off the clock.
 
     >>> calls = []
     >>> works = {name: lambda name=name: calls.append(name) for name in "ab"}

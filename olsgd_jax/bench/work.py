@@ -1,4 +1,4 @@
-"""Rounds to be timed: with their means, and the same ones without."""
+"""The rounds to time, with and without their means."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from olsgd_jax.workers.sharding import batch_shardings
 
 
 class Rounds(NamedTuple):
-    """Functions that run one round on a state they share, and wait until it is done."""
+    """Functions that run one round and wait for it; they share one state."""
 
     with_mean: Callable[[], WorkerState]
     without_mean: Callable[[], WorkerState]
@@ -56,7 +56,7 @@ def make_rounds(
         )
 
         def run_one() -> WorkerState:
-            nonlocal state  # a round may donate the one it was given
+            nonlocal state  # a round may donate its input
             state, _ = jax.block_until_ready(run(state, batches))
             return state
 
@@ -66,18 +66,18 @@ def make_rounds(
 
 
 def make_batches(request: Request, sync_period: int) -> Batch:
-    """Makes up batches of a round, on the devices that need them."""
+    """Makes up the batches of a round, on the devices that need them."""
     workload = request.workload
     shapes = {"inputs": workload.inputs, "labels": workload.labels}
 
     def values(x: jax.ShapeDtypeStruct) -> jax.Array:
-        # No random numbers: to compile them would take longer than a round.
+        # No random numbers, which would take longer to compile than a round.
         shape = request.num_workers, sync_period, *x.shape
         axes = range(len(shape))
-        places = sum(lax.broadcasted_iota(jnp.int32, shape, axis) for axis in axes)
+        indices = sum(lax.broadcasted_iota(jnp.int32, shape, axis) for axis in axes)
         if jnp.issubdtype(x.dtype, jnp.integer):
-            return (jnp.asarray(places) % 10).astype(x.dtype)
-        return jnp.sin(jnp.asarray(places, x.dtype))
+            return (jnp.asarray(indices) % 10).astype(x.dtype)
+        return jnp.sin(jnp.asarray(indices, x.dtype))
 
     def batches() -> Batch:
         return {name: values(x) for name, x in shapes.items()}
