@@ -1,4 +1,4 @@
-"""Hardware that is not here: compile for it, and plan with it."""
+"""Compiles and plans for hardware that you do not have."""
 
 from olsgd_jax.aot.planner import Expected, Plan, plan
 from olsgd_jax.aot.targets import TARGETS, target

@@ -1,31 +1,31 @@
-"""Accelerators to compile for: one row each, and how XLA reads a GPU's figures."""
+"""Figures of the accelerators to compile for, and a GPU's figures in XLA's format."""
 
 from typing import NamedTuple
 
 
 class Gpu(NamedTuple):
-    """What the compiler asks about a GPU; sizes in bytes."""
+    """What the compiler needs to know about a GPU; sizes are in bytes."""
 
     name: str
     capability: tuple[int, int]  # major, minor
     cores: int
     fpus_per_core: int
     shared_memory_per_core: int
-    shared_memory_per_block: int  # at most, for a kernel that asks for it
-    bandwidth: int  # bytes a second
+    shared_memory_per_block: int  # the maximum that a kernel may opt in to
+    bandwidth: int  # bytes per second
     l2_cache: int
     clock_ghz: float
     memory: int
-    peak_flops: float  # per second: matrix products in bfloat16, as its maker says
-    topology: str = "1x1x8"  # by default: slices x hosts x devices
+    peak_flops: float  # per second, for bfloat16 matrix products, by its data sheet
+    topology: str = "1x1x8"  # the default: slices x hosts x devices
 
 
 class Tpu(NamedTuple):
-    """What has to be known of a TPU; libtpu has the rest."""
+    """What the planner needs to know about a TPU; libtpu knows the rest."""
 
-    name: str  # as libtpu calls it
+    name: str  # libtpu's name
     peak_flops: float  # of one device, as for a GPU
-    topology: str  # of a slice, by default
+    topology: str  # the default shape of a slice
 
 
 GPUS = {
@@ -42,7 +42,7 @@ GPUS = {
         7_672_320_000_000, 132644864, 1.965, 191514411008, 2250e12,
     ),
 }  # fmt: skip
-"""Figures of the boards with SXM sockets, by the name of the target."""
+"""GPUs by the name of their target; the figures are those of SXM boards."""
 
 TPUS = {
     "v5e": Tpu("v5e", 197e12, "2x4"),
@@ -56,7 +56,7 @@ HARDWARE: dict[str, Gpu | Tpu] = {**GPUS, **TPUS}
 
 
 def target_config(gpu: Gpu) -> str:
-    """Writes a GPU's figures as XLA reads them: a GpuTargetConfigProto in text."""
+    """Writes a GPU's figures in XLA's format, a GpuTargetConfigProto as text."""
     major, minor = gpu.capability
     return f"""
       gpu_device_info {{

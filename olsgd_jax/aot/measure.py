@@ -1,4 +1,4 @@
-"""Compiles one round for one target, and says what overlaps and what it costs."""
+"""Compiles one round for one target, and reports its overlap and its cost."""
 
 import time
 from typing import NamedTuple, cast
@@ -37,7 +37,7 @@ class Setting(NamedTuple):
     strategy: str = "overlap_local_sgd"
     sync_period: int = 4
     stream: bool = False
-    form: str = "chosen"  # by the platform; "tree" for what a compiler does by itself
+    form: str = "chosen"  # for the platform; "tree": the compiler's defaults
     data: int = 1  # devices of a worker that share its batches
     fsdp: int = 1  # devices of a worker that share its model as well
     step: bool = False  # a train step of `distribute` instead of a round
@@ -48,9 +48,8 @@ def measure(setting: Setting, compare: bool = False) -> dict:
 
     Args:
       setting: what to compile.
-      compare: compile the same round with its mean removed as well, in the order that
-        needs least memory; a mean that waits for the local steps, or of gradients, is
-        not removed.
+      compare: whether to compile the same round without its mean as well, in the
+        instruction order that needs least memory. Only a delayed mean can be removed.
     """
     check_choice("model", setting.model, tuple(WORKLOADS))
     check_choice("strategy", setting.strategy, tuple(STRATEGIES))
@@ -84,12 +83,12 @@ def measure(setting: Setting, compare: bool = False) -> dict:
 
 
 def _without_mean(setting: Setting, mesh: Mesh, platform: Platform) -> dict[str, dict]:
-    """What the round costs with its mean removed, by the order of its instructions.
+    """Gives the cost of the round without its mean, by instruction order.
 
-    The compiler for TPUs by default takes the order that it believes to need least
-    memory, and may believe wrong: without its mean, ResNet-18 gets another than with
-    it, which on v5e compiles in a third of the time, and needs a fifth more memory. So
-    the order that it has with the mean is tried as well.
+    By default the TPU compiler chooses the order that it estimates to need the least
+    memory, and the estimate may be wrong. For ResNet-18 on v5e it chooses another
+    order without the mean than with it, which compiles in a third of the time and
+    needs a fifth more memory. So the order used with the mean is tried as well.
     """
     options = {"default": platform.compiler_options}
     if mesh.devices.flat[0].platform == "tpu":
@@ -124,12 +123,12 @@ def _compile(
         params, lowered = _lowered_step(setting, mesh)
     else:
         params, lowered = _lowered_round(setting, mesh, platform, reduction)
-    # CPU time, which other work on the machine changes little.
+    # CPU time, because other load on the machine hardly changes it.
     began = time.process_time()
     compiled = lowered.compile()
     seconds = time.process_time() - began
     memory = compiled.memory_analysis()
-    assert memory is not None  # for these compilers
+    assert memory is not None  # the compilers for GPUs and TPUs always report it
     leaves = jax.tree.leaves(params)
     return compiled, {
         "parameter_bytes": sum(x.size * x.dtype.itemsize for x in leaves)

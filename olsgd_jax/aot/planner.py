@@ -1,7 +1,8 @@
-"""The planner: what to expect of each strategy on hardware that is not here.
+"""The planner: what to expect of each strategy on hardware that you do not have.
 
-A round is compiled for the target, which says how much a local step computes; figures
-of the hardware turn that into time, and the model of time (`delay`) does the rest.
+A round is compiled for the target, which gives the flops of a local step. The figures
+of the hardware turn flops into seconds, and the model of time (`timing`) predicts the
+round.
 
     step   flops / (peak flops × utilisation)
     mean   a ring or a tree over all workers, whichever is faster
@@ -29,7 +30,7 @@ from olsgd_jax.training.components import build_strategy
 from olsgd_jax.training.config import Config
 from olsgd_jax.workers.axis import WORKERS
 
-DELAYED = "overlap_local_sgd"  # whose sync period is planned
+DELAYED = "overlap_local_sgd"  # the strategy whose mean the sync period has to hide
 
 
 class Expected(NamedTuple):
@@ -46,12 +47,12 @@ class Expected(NamedTuple):
     strategy: str
     stream: bool
     sync_period: int
-    bytes_per_round: float  # that a worker hands to the network
+    bytes_per_round: float  # payload of one worker
     time: RoundTime
 
 
 class Plan(NamedTuple):
-    """What to expect of a target.
+    """What to expect on a target.
 
     >>> from olsgd_jax.aot import Plan
     >>> made_up = Plan(
@@ -65,12 +66,12 @@ class Plan(NamedTuple):
     target: str
     num_workers: int
     parameter_bytes: float
-    step_flops: float | None  # of a device; None if the step's time was given
+    step_flops: float | None  # per device; None if the step's time was given
     step_seconds: float
-    mean_seconds: float  # of the models
-    hiding_period: int  # the smallest that hides it
+    mean_seconds: float  # time of the mean of the models
+    hiding_period: int  # the smallest sync period that hides that mean
     expected: tuple[Expected, ...]
-    fragment_seconds: float = 0.0  # of what one local step carries, if streamed
+    fragment_seconds: float = 0.0  # time of one fragment's mean, if streamed
 
 
 def plan(
@@ -86,19 +87,19 @@ def plan(
     stragglers: float = 0.0,
     step_seconds: float | None = None,
 ) -> Plan:
-    """Says what to expect of each strategy on a target.
+    """Predicts the round time of each strategy on a target.
 
     Args:
       target: see `olsgd_jax.aot.target`.
       model: mlp, resnet18 or transformer, or a `Workload` with a module of your own.
       bandwidth: bandwidth of the slowest link between workers, in bytes per second.
-      latency: latency of a message on it, in seconds.
+      latency: latency of a message on that link, in seconds.
       sync_period: τ for all strategies; by default the smallest that hides the mean.
       data: devices of a worker that share its batches.
       fsdp: devices of a worker that share its model as well.
-      utilisation: the part of the peak flops that a local step makes use of.
-      stragglers: mean extra time of a local step by chance, in steps.
-      step_seconds: time of a local step, if measured; then nothing is compiled.
+      utilisation: fraction of the peak flops that a local step achieves.
+      stragglers: mean random extra time of a local step, as a multiple of its time.
+      step_seconds: measured time of a local step; with it, nothing is compiled.
 
     >>> from olsgd_jax.aot import plan
     >>> plan("v5e", "vgg", bandwidth=1.25e9)
@@ -132,7 +133,7 @@ def plan(
 
     delayed = setting_of(DELAYED, sync_period=1, stream=False)
     hiding_period = smallest_hiding_period(delayed)
-    assert hiding_period is not None  # as its mean is delayed and not streamed
+    assert hiding_period is not None  # because the mean is delayed and not streamed
     names = [(name, False) for name in STRATEGIES] + [(DELAYED, True)]
     chosen = hiding_period if sync_period is None else sync_period
     settings = [setting_of(name, chosen, stream) for name, stream in names]

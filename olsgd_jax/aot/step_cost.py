@@ -1,4 +1,4 @@
-"""What a local step costs: the flops of its program."""
+"""The cost of a local step: the flops of its program."""
 
 from typing import cast
 
@@ -11,18 +11,18 @@ from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.overlap.report import overlap_report
 from olsgd_jax.strategies.local_sgd import local_sgd
 
-_NUM_STEPS = 2  # more than one, or there would be no loop
+_NUM_STEPS = 2  # the compiler would unroll a loop of one step
 
 
 def step_flops(workload: Workload, mesh: Mesh) -> float:
-    """Compiles a round, and reads from it what one local step computes on one device.
+    """Compiles a round, and gives the flops of one local step on one device.
 
-    The compiler's own count is taken where it has one: it counts a loop's body once.
-    Elsewhere matrix products and convolutions are counted in the schedule.
+    If the compiler reports flops, its count is used, which counts a loop's body once.
+    Otherwise matrix products and convolutions are counted in the schedule.
 
     Args:
-      workload: what is trained.
-      mesh: what it is compiled for; see `target`.
+      workload: the model and its batches.
+      mesh: mesh of the target to compile for; see `target`.
     """
     strategy = local_sgd()
     run = make_round(

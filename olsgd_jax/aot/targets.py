@@ -1,7 +1,7 @@
-"""Accelerators to compile for that are not here.
+"""Targets: accelerators to compile for without having them.
 
-The compilers need a description of the hardware, not the hardware: XLA for GPUs takes
-one in text, libtpu brings its own for every TPU.
+The compilers need only a description of the hardware. XLA reads a GPU's from text, and
+libtpu contains one for every TPU.
 """
 
 import importlib.util
@@ -21,21 +21,22 @@ TARGETS = tuple(HARDWARE)
 
 
 def target(name: str, *, data: int = 1, fsdp: int = 1) -> Mesh:
-    """Describes accelerators that are not here as a mesh to compile for.
+    """Makes a mesh of accelerators that you do not have, to compile for.
 
     Args:
-      name: one of `TARGETS`, such as h100 or v6e, and after a colon the topology:
-        slices x hosts x devices for GPUs, the shape of the slice for TPUs. Eight
-        devices by default.
+      name: one of `TARGETS`, such as h100 or v6e, optionally followed by a colon and
+        the topology: slices x hosts x devices for GPUs, the shape of the slice for
+        TPUs. The default topology has eight devices.
       data: see `worker_mesh`.
       fsdp: see `worker_mesh`.
 
     Returns:
-      A mesh with as many workers as there are devices for. It compiles and cannot run;
-      arguments to `lower` are `jax.ShapeDtypeStruct`s with a sharding on it.
+      A mesh with as many workers as the devices allow. Programs compile for it but
+      cannot run on it. Pass `lower` arguments of type `jax.ShapeDtypeStruct`, with a
+      sharding on this mesh.
 
-    Needs the compilers: pip install "olsgd_jax[aot]". Where that is installed, set
-    JAX_PLATFORMS=cpu, or jax looks for the hardware as well.
+    Needs the compilers: pip install "olsgd_jax[aot]". With these installed, set
+    JAX_PLATFORMS=cpu, or jax will look for the hardware.
 
     >>> from olsgd_jax.aot import target
     >>> target("p100:1x1x8")
@@ -79,8 +80,8 @@ def _gpus(kind: str, shape: str) -> Sequence[Device]:
 
 
 def _tpus(kind: str, shape: str) -> Sequence[Device]:
-    # libtpu looks for a machine with TPUs as it loads, unless told that there is none;
-    # the lock keeps two programs from one TPU, and there is none to keep.
+    # libtpu queries the machine for TPUs when it loads, unless these variables answer
+    # for it. Its lock protects a TPU from a second program, and there is no TPU here.
     for variable, value in {
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",

@@ -1,4 +1,4 @@
-"""What is compiled for targets: networks of three kinds, as shapes only."""
+"""Workloads to compile for targets: three models, as shapes only."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from olsgd_jax.workers.sharding import batch_shardings, state_shardings
 
 
 class Workload(NamedTuple):
-    """A network, and what one worker's batch holds."""
+    """A model, and the shapes of one worker's batch."""
 
     module: nn.Module
     inputs: jax.ShapeDtypeStruct
@@ -32,7 +32,7 @@ class Workload(NamedTuple):
 
     @property
     def task(self) -> Task:
-        """Its init and loss."""
+        """The model's init and loss."""
         return classification(self.module, self.inputs)
 
 
@@ -57,7 +57,7 @@ WORKLOADS = {
         _tokens(8, 512),
     ),
 }
-"""By name."""
+"""Workloads by name."""
 
 OPTIMIZER = optax.sgd(0.1, momentum=0.9, nesterov=True)
 
