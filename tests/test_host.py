@@ -1,5 +1,6 @@
 """The host driver: the numbers of one program, and no thread left behind."""
 
+import contextlib
 import threading
 import time
 
@@ -11,6 +12,7 @@ import pytest
 
 from olsgd_jax import (
     cocod_sgd,
+    easgd,
     init_state,
     local_sgd,
     make_round,
@@ -209,6 +211,50 @@ def test_a_bucket_is_mixed_before_the_next_has_come(monkeypatch):
     state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
     run(state, batches(1, 0))
     assert sorted(sent) == [3] * 3
+
+
+@pytest.mark.parametrize(
+    "strategy", [*STRATEGIES, local_sgd(), easgd(0.2, num_workers=3)]
+)
+def test_each_part_that_runs_is_annotated(strategy, monkeypatch):
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 3 * 8)  # three of them
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", exact())
+    seen = []
+
+    @contextlib.contextmanager
+    def annotate(part):
+        seen.append((part, "begins"))
+        yield
+        seen.append((part, "ends"))
+
+    mesh = worker_mesh(3)
+    run = host(parts, exact(), lambda *_: None, mesh, None, annotate)
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
+    expected = [x for x, _ in states_of("fused", strategy, 3, 2)]
+    for r in range(2):
+        seen.clear()
+        state, _ = run(state, batches(3, r))
+    jax.tree.map(np.testing.assert_array_equal, state.params, expected[-1].params)
+    for part, num in ("local steps", 1), ("mean", 3), ("mix", 3):
+        assert [when for x, when in seen if x == part] == ["begins", "ends"] * num
+    assert seen.index(("local steps", "ends")) < seen.index(("mix", "begins"))
+    if strategy.mean_of == "end":  # one after the other
+        assert [x for x, _ in seen] == ["local steps"] * 2 + ["mean"] * 6 + ["mix"] * 6
+
+
+def test_a_trace_names_the_parts_of_a_round(tmp_path):
+    with jax.profiler.trace(tmp_path):
+        [(state, _)] = states_of("host", STRATEGIES[0], 2, 1)
+        jax.block_until_ready(state)
+    [file] = tmp_path.rglob("*.xplane.pb")
+    events = [
+        (event.name, number)
+        for plane in jax.profiler.ProfileData.from_file(str(file)).planes
+        for number, line in enumerate(plane.lines)  # one of every thread
+        for event in line.events
+    ]
+    threads = {part: x for part, x in events if part in ("local steps", "mean", "mix")}
+    assert threads["mean"] != threads["local steps"] == threads["mix"]
 
 
 @pytest.mark.parametrize("mapping", ["vmap", "pmap", "shard_map"])

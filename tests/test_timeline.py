@@ -1,5 +1,6 @@
 """When parts of a round begin and end, measured and drawn."""
 
+import contextlib
 import json
 import sys
 
@@ -89,21 +90,23 @@ def test_a_timed_round_is_the_round_that_it_shows(name):
     state, batches = start(work, mesh)
     # Workers differ in their data, so that a mean left out is seen.
     batches = batches * jax.numpy.arange(1.0, 5.0)[:, None, None, None]
-    timed, run = make_timed_round(work, mesh), make_run(work, exact(), mesh)
     parts = []
 
-    def note(part, run_part, *args):
+    @contextlib.contextmanager
+    def note(part):
+        yield
         parts.append(part)
-        return run_part(*args)
 
+    timed, run = make_timed_round(work, mesh, note), make_run(work, exact(), mesh)
     expected, _ = start(work, mesh)
     for _ in range(2):
-        state = timed(note, state, batches)
+        state = timed(state, batches)
         expected, _ = run(expected, batches)
     for one, other in zip(state.params, expected.params, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
-    assert state.round.tolist() == [2] * 4
-    assert parts.count("mean") >= (6 if name == "sync_sgd" else 2)
+    num = 6 if name == "sync_sgd" else 2  # a mean for every step, or every round
+    assert parts.count("local steps") == num
+    assert parts.count("mean") == parts.count("mix") >= num
 
 
 def test_a_timeline_is_found_beside_records(tmp_path):

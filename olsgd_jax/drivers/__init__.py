@@ -3,15 +3,14 @@
 from olsgd_jax.drivers.forms.base import fragments_form
 from olsgd_jax.drivers.forms.buckets import count_buckets, to_buckets
 from olsgd_jax.drivers.forms.fragments import cut_fragments
-from olsgd_jax.drivers.host_programs import make_programs, put_mixed
+from olsgd_jax.drivers.host import host
 from olsgd_jax.drivers.platforms import platform_of
 
 __all__ = [
     "count_buckets",
     "cut_fragments",
     "fragments_form",
-    "make_programs",
+    "host",
     "platform_of",
-    "put_mixed",
     "to_buckets",
 ]

@@ -6,10 +6,15 @@ its way. Every process takes part in one mean at a time, so all of them meet in 
 order, and the thread ends with its round.
 
 What a program hands back it has copied, so each is asked only for what it changes.
+
+In a trace of `jax.profiler`, the programs are named after their part of the round:
+"local steps", "mean" and "mix", the last two once for every bucket.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
 
 import jax
 from jax.sharding import Mesh
@@ -26,14 +31,35 @@ from olsgd_jax.workers.axis import on_workers
 from olsgd_jax.workers.sharding import batch_shardings, place, state_shardings
 
 
+@runtime_checkable
+class Annotate(Protocol):
+    """Marks the time in which a part of a round runs."""
+
+    def __call__(self, part: str, /) -> AbstractContextManager:
+        """Gives a context that is left once the part's result is there.
+
+        Means of a delayed strategy enter it in a thread of their own.
+        """
+        ...
+
+
+def trace(part: str) -> AbstractContextManager:
+    """Names a part in the traces of `jax.profiler`."""
+    return jax.profiler.TraceAnnotation(part)
+
+
 def host(
     parts: RoundParts,
     reduction: Reduction,
     check: Callable[[WorkerState, Batch], None],
     mesh: Mesh | None,
     mapping: Mapping | None,
+    annotate: Annotate = trace,
 ) -> Callable[..., tuple[WorkerState, RoundRecord]]:
-    """Makes a round of a delayed strategy out of its parts.
+    """Makes a round out of its parts.
+
+    The parts of a blocking strategy run one after the other. That hides nothing, but
+    shows how long each takes.
 
     Args:
       parts: the parts of one worker's round.
@@ -41,6 +67,25 @@ def host(
       check: raises where state and batches do not fit.
       mesh: where the workers are.
       mapping: how their code is mapped.
+      annotate: marks the time of each part.
+
+    >>> from contextlib import contextmanager
+    >>> import jax.numpy as jnp, optax
+    >>> from olsgd_jax import exact, init_state, local_sgd, plain_loss
+    >>> from olsgd_jax.drivers import host
+    >>> from olsgd_jax.round import make_round_parts
+    >>> @contextmanager
+    ... def tell(part):
+    ...     yield
+    ...     print(part)
+    >>> loss, sgd = plain_loss(lambda params, batch: params @ batch), optax.sgd(1)
+    >>> parts = make_round_parts(loss, sgd, local_sgd(), "local", exact())
+    >>> run_round = host(parts, exact(), lambda *_: None, None, None, annotate=tell)
+    >>> state = init_state(jnp.array([3.0]), sgd, local_sgd(), num_workers=2)
+    >>> state, _ = run_round(state, jnp.array([[[1.0]], [[2.0]]]))
+    local steps
+    mean
+    mix
     """
 
     # A program of nothing: what it checks, it checks when it is traced.
@@ -60,6 +105,10 @@ def host(
 
     programs = make_programs(parts, reduction, mesh, mapping)
 
+    def run(part: str, program: Callable, *args: ArrayTree) -> ArrayTree:
+        with annotate(part):
+            return jax.block_until_ready(program(*args))
+
     def overlap_round(
         state: WorkerState, batches: Batch, present: Present | None = None
     ):
@@ -68,22 +117,29 @@ def host(
         present = unless_all(present)
         means, mixes = programs(state, present)
         with ThreadPoolExecutor(1, thread_name_prefix="olsgd_jax-mean") as thread:
-            pending = [thread.submit(_wait_for, x, state, present) for x in means]
+
+            def send(models: WorkerState) -> list[Future]:
+                return [
+                    thread.submit(run, "mean", mean, models, present) for mean in means
+                ]
+
+            pending = send(state) if parts.is_delayed else []
             try:
-                stepped, losses = _wait_for(local_steps, state, batches, present)
+                stepped, losses = run(
+                    "local steps", local_steps, state, batches, present
+                )
+                end = state._replace(**stepped)
+                if not parts.is_delayed:
+                    pending = send(end)
+                    wait(pending)
                 mixed, sent = {}, []
                 for mix, bucket in zip(mixes, pending, strict=True):
                     sent.append(bucket.result())
-                    mixed |= _wait_for(mix, state, stepped, sent, present)
+                    mixed |= run("mix", mix, state, stepped, sent, present)
             except BaseException:
                 # Or leaving would wait for all the buckets that are left.
                 thread.shutdown(wait=False, cancel_futures=True)
                 raise
-        end = state._replace(**stepped)
         return put_mixed(end, mixed, present), RoundRecord(losses)
 
     return overlap_round
-
-
-def _wait_for(program: Callable, *args: ArrayTree) -> ArrayTree:
-    return jax.block_until_ready(program(*args))

@@ -48,7 +48,7 @@ def make_programs(
 
     >>> import jax.numpy as jnp, optax
     >>> from olsgd_jax import cocod_sgd, exact, init_state, plain_loss
-    >>> from olsgd_jax.drivers import make_programs
+    >>> from olsgd_jax.drivers.host_programs import make_programs
     >>> from olsgd_jax.round import make_round_parts
     >>> loss, sgd = plain_loss(lambda params, batch: params @ batch), optax.sgd(1)
     >>> parts = make_round_parts(loss, sgd, cocod_sgd(), "local", exact())
@@ -144,7 +144,7 @@ def put_mixed(
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import WorkerState
-    >>> from olsgd_jax.drivers import put_mixed
+    >>> from olsgd_jax.drivers.host_programs import put_mixed
     >>> end = WorkerState(jnp.zeros(2), (), (), (), jax.random.key(0), jnp.zeros(2))
     >>> put_mixed(end, {0: jnp.ones(2), 1: jnp.ones(2)}, None).params.tolist()
     [1.0, 1.0]

@@ -35,6 +35,8 @@ from olsgd_jax.workers.axis import worker_count
 class RoundParts(NamedTuple):
     """The parts of a round; a driver decides what runs when."""
 
+    # whether the mean is of the start, so that it can run during the local steps
+    is_delayed: bool
     local_steps: LocalSteps
     # names of the state's fields that local steps change
     stepped: tuple[str, ...]
@@ -133,4 +135,5 @@ def make_round_parts(
         stepped += ("strategy_state",)
     if sends_gradients(strategy):
         stepped += ("reduction_state",)
-    return RoundParts(local_steps, stepped, to_send, mix)
+    is_delayed = strategy.mean_of == "start"
+    return RoundParts(is_delayed, local_steps, stepped, to_send, mix)
