@@ -132,6 +132,34 @@ def test_two_processes_send_over_a_real_link(demo_run):
         assert sum(means) / 2 / num_rounds > 0.85 * alone
 
 
+def seconds_together(spans, worker, number):
+    """How long a worker's mean of a round and its local steps ran concurrently."""
+    steps, means = (
+        [
+            (x["start"], x["end"])
+            for x in spans
+            if (x["worker"], x["round"], x["part"]) == (worker, number, part)
+        ]
+        for part in ("local steps", "mean")
+    )
+    return sum(
+        max(0.0, min(end, until) - max(start, since))
+        for start, end in steps
+        for since, until in means
+    ), min(sum(end - start for start, end in part) for part in (steps, means))
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_the_timeline_shows_which_strategy_communicates_while_it_computes(demo_run):
+    for name, spans in found_in(demo_run[0])["spans"].items():
+        for worker, number in {(x["worker"], x["round"]) for x in spans}:
+            together, possible = seconds_together(spans, worker, number)
+            if name == "overlap_local_sgd":
+                assert together > 0.5 * possible > 0
+            else:
+                assert together == 0 < possible
+
+
 def test_all_of_a_link_is_printed_in_80_columns_and_stands_in_the_page(demo_run):
     out, printed = demo_run
     found, page = found_in(out), (out / "report.html").read_text()
