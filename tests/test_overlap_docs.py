@@ -6,8 +6,8 @@ import re
 import jax
 import pytest
 
+import olsgd_jax
 from experiments.memory import models_kept
-from olsgd_jax import overlap_jit
 from olsgd_jax.aot import target
 from olsgd_jax.aot.targets import TARGETS
 from olsgd_jax.aot.workloads import placed
@@ -28,12 +28,19 @@ LINEN = next(x for x in examples_in(README) if "TrainState" in x)
 NNX, ACCUMULATED, *_ = examples_in(ADOPT)
 
 
-def run(example):
-    """Runs an example as users do, and gives its names."""
-    names = {}
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+def run(example, monkeypatch):
+    """Runs an example as users do, and gives its names and the step it compiles."""
+    names, given, compile_step = {}, [], olsgd_jax.overlap_jit
+
+    def overlap_jit(train_step, mesh):
+        given.append(train_step)
+        return compile_step(train_step, mesh)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(olsgd_jax, "overlap_jit", overlap_jit)
         exec(compile(example, "example", "exec"), names)
-    return names
+    [train_step] = given
+    return names, train_step
 
 
 CASES = [("linen", LINEN, name) for name in TARGETS]
@@ -46,13 +53,14 @@ CASES += [("accumulated", ACCUMULATED, name) for name in TARGETS]
     [x[1:] for x in CASES],
     ids=[f"{kind}-{name}" for kind, _, name in CASES],
 )
-def test_the_step_of_an_example_overlaps_as_printed(example, name):
+def test_the_step_of_an_example_overlaps_as_printed(example, name, monkeypatch):
     pytest.importorskip("libtpu" if name[0] in "v7" else "jax_cuda13_plugin")
     mesh = target(name)
-    names = run(example.replace("jax.device_count()", str(mesh.size)))
-    state, batch = jax.eval_shape(lambda x: x, (names["state"], names["batch"]))
+    example = example.replace("jax.device_count()", str(mesh.size))
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        step = overlap_jit(names["train_step"], mesh)
+        names, train_step = run(example, monkeypatch)
+        state, batch = jax.eval_shape(lambda x: x, (names["state"], names["batch"]))
+        step = olsgd_jax.overlap_jit(train_step, mesh)
         compiled = step.lower(placed(state, mesh), placed(batch, mesh)).compile()
     assert_overlapped(compiled, at_least=0.99)
 

@@ -325,6 +325,68 @@ def test_an_nnx_optimizer_gives_its_consensus_and_anchor(mesh):
         assert merged.out.kernel.shape == (3, 2)
 
 
+def test_an_nnx_step_in_place_is_that_of_its_state(mesh):
+    tx = distribute(optax.adam(0.1), STRATEGY, 2)
+
+    def train_step(model, optimizer, inputs):
+        loss, grads = nnx.value_and_grad(lambda m: jnp.sum(m.out(inputs) ** 2))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    def by_state(state, inputs):
+        model, optimizer = nnx.merge(graph, state)
+        loss = train_step(model, optimizer, inputs)
+        return nnx.state((model, optimizer)), loss
+
+    def in_place(state, inputs):
+        return state, nnx.jit(train_step)(*state, inputs)
+
+    with jax.numpy_dtype_promotion("standard"):
+        model = Network(nnx.Rngs(0))
+        modules = model, nnx.Optimizer(model, tx, wrt=nnx.Param)
+        graph, state = nnx.split(modules)
+        expected, ours = to_workers(state, 4, mesh), to_workers(modules, 4, mesh)
+        steps = overlap_jit(by_state, mesh), overlap_jit(in_place, mesh)
+        for k in range(5):
+            inputs = jax.random.normal(jax.random.key(k), (4, 5, 3))
+            expected, loss = steps[0](expected, inputs)
+            ours, same = steps[1](ours, inputs)
+            np.testing.assert_allclose(same, loss, rtol=1e-6)
+        one = consensus_of(ours)
+    assert isinstance(one[0], Network)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        nnx.state(one),
+        consensus_of(expected),
+    )
+
+
+def test_nnx_workers_draw_their_own_masks_once_reseeded(mesh):
+    class Masked(nnx.Module):
+        def __init__(self, rngs):
+            self.scale = nnx.Param(jnp.ones(()))
+            self.dropout = nnx.Dropout(0.5, rngs=rngs)
+
+    def train_step(state, inputs):
+        model, optimizer = state
+        grads = nnx.grad(lambda m: jnp.sum(m.dropout(inputs) * m.scale))(model)
+        optimizer.update(model, grads)
+        return state, model.dropout(inputs)
+
+    with jax.numpy_dtype_promotion("standard"):
+        model = Masked(nnx.Rngs(0))
+        tx = distribute(optax.sgd(0.1), STRATEGY, 2)
+        modules = model, nnx.Optimizer(model, tx, wrt=nnx.Param)
+        state, inputs = to_workers(modules, 4, mesh), jnp.ones((4, 64))
+        with pytest.warns(UserWarning, match="all workers have the same random key"):
+            _, masks = overlap_jit(train_step, mesh)(state, inputs)
+        assert len(np.unique(masks, axis=0)) == 1
+        state = to_workers(modules, 4, mesh)
+        nnx.reseed(state[0], policy="match_shape", default=1)
+        _, masks = overlap_jit(train_step, mesh)(state, inputs)
+        assert len(np.unique(masks, axis=0)) == 4
+
+
 def test_a_state_that_claims_to_be_replicated_is_refused():
     tx = distribute(optax.sgd(0.1), STRATEGY, 2, axis_name="batch")
     step = jax.pmap(
@@ -365,8 +427,10 @@ def test_a_step_that_keeps_its_state_is_refused(mesh):
     def train_step(state, centre):
         return loss(state, centre)
 
-    with pytest.raises(ValueError, match="train_step must return its new state"):
-        overlap_jit(train_step, mesh)(jnp.ones((4, 3)), jnp.ones((4, 3)))
+    step = overlap_jit(train_step, mesh)
+    with pytest.raises(ValueError, match="train_step must return its new") as caught:
+        step(jnp.ones((4, 3)), jnp.ones((4, 3)))
+    assert "(state, train_step(*state, *batch))" in str(caught.value)
 
 
 def test_a_step_may_return_a_number_of_python():

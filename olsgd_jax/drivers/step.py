@@ -186,7 +186,8 @@ def _check_returned(states: list[ArrayTree], results: ArrayTree) -> None:
         raise ValueError(
             "train_step must return its new state, got no array of shape "
             f"{largest.shape[1:]} from it, which the state has; return what it "
-            "updates, as in (state, loss), with nnx by nnx.state((model, optimizer))"
+            "updates, as in (state, loss); for an nnx step that updates in place, "
+            "pass lambda state, *batch: (state, train_step(*state, *batch))"
         )
 
 
