@@ -1,20 +1,20 @@
 """Data-parallel training that does not wait for the network: Overlap Local-SGD.
 
-Two lines of a training script change. The optimizer is wrapped, and the mean of the
-gradients goes:
+Two lines of a training script change: you wrap the optimizer, and you remove the mean
+of the gradients.
 
 >>> import optax
 >>> from olsgd_jax import distribute, overlap_local_sgd
 >>> strategy = overlap_local_sgd(pullback=0.6, anchor_momentum=0.7)
 >>> tx = distribute(optax.adamw(1e-3), strategy, sync_period=4)
 
-`overlap_jit` compiles the train step for all workers, `consensus_of` gives the model to
-evaluate and save. `make_round` is for a training loop of its own.
+`overlap_jit` compiles the train step for all workers. `consensus_of` gives the model to
+evaluate and save. Use `make_round` to write a training loop around whole rounds.
 
-The other rooms are imported by name: `olsgd_jax.overlap` proves what a compiled program
-overlaps, `olsgd_jax.timing` models the time of a round, `olsgd_jax.theory` has what the
-papers prove. With the extra `train` there are `olsgd_jax.training`, the harness of the
-experiments, `olsgd_jax.aot` for hardware that is not here, and `olsgd_jax.bench`.
+Import the other rooms by name: `olsgd_jax.overlap` proves what a compiled program
+overlaps, `olsgd_jax.timing` models the time of a round, and `olsgd_jax.theory` has the
+results of the papers. The extra `train` adds `olsgd_jax.training`, the harness of the
+experiments, `olsgd_jax.aot` for hardware that you do not have, and `olsgd_jax.bench`.
 """
 
 from olsgd_jax.distribute import distribute

@@ -1,4 +1,4 @@
-"""Checks of what users pass in: each either returns or says what to do instead."""
+"""Checks of users' arguments; each returns, or raises and says what to do instead."""
 
 import difflib
 
@@ -10,7 +10,7 @@ def check_number(name: str, value: object, low: float, high: float, ends: str) -
 
     Args:
       name: the argument's name, for the message.
-      value: what was passed.
+      value: the argument that the user passed.
       low: lower end.
       high: upper end.
       ends: brackets of the interval, as in "[]" or "[)".
@@ -33,7 +33,7 @@ def check_number(name: str, value: object, low: float, high: float, ends: str) -
 
 
 def check_count(name: str, value: object) -> None:
-    """Raises unless `value` is a whole number of at least 1, of 31 bits.
+    """Raises unless `value` is a whole number in [1, 2**31).
 
     >>> from olsgd_jax.training import check_count
     >>> check_count("sync_period", 0)
@@ -44,12 +44,12 @@ def check_count(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
-    if value >= 2**31:  # sizes of arrays and counts of steps have no more
+    if value >= 2**31:  # array sizes and step counts are int32
         raise ValueError(f"{name} must be below 2**31, got {value:.4g}")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raises unless `value` is one of `choices`, and says which of them is near.
+    """Raises unless `value` is one of `choices`, and suggests the closest one.
 
     >>> from olsgd_jax.training import check_choice
     >>> check_choice("model", "mpl", ("mlp", "resnet8"))
@@ -64,7 +64,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def check_seed(name: str, value: object) -> None:
-    """Raises unless `value` is a whole number of 32 bits.
+    """Raises unless `value` is a whole number in [0, 2**32).
 
     >>> from olsgd_jax.training import check_seed
     >>> check_seed("seed", -1)
@@ -73,5 +73,5 @@ def check_seed(name: str, value: object) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if not 0 <= value < 2**32:  # JAX drops higher bits without a word
+    if not 0 <= value < 2**32:  # JAX silently drops higher bits
         raise ValueError(f"{name} must be in [0, 2**32), got {value:.10g}")

@@ -1,4 +1,4 @@
-"""Packages that only an extra installs: whoever misses one is told which extra."""
+"""Names the extra to install if one of its packages is missing."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Names the extra to install if an import inside of the context fails.
+    """Names the extra to install if an import inside the context fails.
 
     >>> with needs_extra("train"):
     ...     import nothing

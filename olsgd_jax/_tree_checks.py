@@ -1,7 +1,7 @@
-"""Checks of the trees that users pass in.
+"""Checks of users' trees.
 
-All of them look at kinds, shapes and structures only, so they run before anything
-is compiled, and cost nothing after that.
+They look at types, shapes and structures only, so they run before anything is compiled
+and cost nothing afterwards.
 """
 
 import jax
@@ -56,9 +56,9 @@ def check_leading_axes(
 
     Args:
       name: the argument's name, for the message.
-      tree: what was passed.
-      axes: size by name of axis, in order, as in {"num_workers": 4}.
-      hint: how to mend it, where the caller knows.
+      tree: the argument that the user passed.
+      axes: sizes of the axes by name, in order, as in {"num_workers": 4}.
+      hint: how to fix it, if the caller knows.
     """
     wanted = tuple(axes.values())
     leaves = jax.tree_util.tree_leaves_with_path(tree)
@@ -75,20 +75,20 @@ def check_leading_axes(
 
 
 def check_divisible(name: str, tree: ArrayTree, axis: int, by: int) -> None:
-    """Raises unless the devices of a worker can share an axis of every array.
+    """Raises unless the devices of a worker can split an axis of every array evenly.
 
     Args:
       name: the argument's name, for the message.
-      tree: what was passed; arrays without the axis are whole on every device.
-      axis: which axis is shared.
-      by: how many devices share it.
+      tree: the argument that the user passed. Arrays without the axis are not split.
+      axis: the axis to split.
+      by: number of devices.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         shape = tuple(np.shape(leaf))
         if len(shape) > axis and shape[axis] % by:
             raise ValueError(
-                f"{name} must have a batch size that the {by} devices of a worker "
-                f"divide, got shape {shape} at {_where(path)}"
+                f"{name} must have a batch size divisible by the {by} devices of a "
+                f"worker, got shape {shape} at {_where(path)}"
             )
 
 
@@ -97,7 +97,7 @@ def _where(path: tuple) -> str:
 
 
 def _outline(tree: ArrayTree) -> dict[str, str]:
-    """Describes every array of a tree by its place, as in {"['w']": "float32[3]"}."""
+    """Describes every array of a tree by its path, as in {"['w']": "float32[3]"}."""
     return {
         _where(path): f"{leaf.dtype}{list(leaf.shape)}"
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)

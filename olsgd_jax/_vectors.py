@@ -1,4 +1,4 @@
-"""Trees as one vector for each dtype, and back."""
+"""Flattens trees to one vector per dtype, and back."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from olsgd_jax.types import ArrayTree
 
 
 def to_vectors(tree: ArrayTree) -> dict[str, jax.Array]:
-    """Joins all arrays of a dtype to a vector; most often there is one dtype.
+    """Concatenates all arrays of each dtype to a vector; often there is one dtype.
 
     >>> to_vectors({"a": jnp.ones((1, 2)), "b": jnp.zeros(1)})
     {'float32': Array([1., 1., 0.], dtype=float32)}
@@ -20,7 +20,7 @@ def to_vectors(tree: ArrayTree) -> dict[str, jax.Array]:
 
 
 def from_vectors(vectors: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
-    """Undoes `to_vectors`; `like` has the shapes.
+    """Undoes `to_vectors`; `like` gives the shapes.
 
     >>> from_vectors({"float32": jnp.arange(3.0)}, like={"a": jnp.zeros((1, 2))})
     {'a': Array([[0., 1.]], dtype=float32)}

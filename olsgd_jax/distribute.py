@@ -3,17 +3,17 @@
 The caller owns the loop and calls `update` once per local step, inside `shard_map`,
 `pmap` or `vmap` over a named axis. Step k of a round of τ:
 
-    k = 0        the round's start x is what the caller's params are now
-    every k      returns u = optimizer(g), g a worker's own or the mean, to be added
+    k = 0        the caller's params are the round's start x
+    every k      returns u = optimizer(g), where g is the worker's own or the mean
     k = τ − 1    returns mix(x, y, mean of x or y) − params instead, y = params + u
 
-This is the round's trajectory, step for step. The mean of a delayed strategy travels
-while the steps compute: every step k sends fragment k of x, which depends on no
-gradient of that step (see `drivers.forms.fragments`). The mean of the ends y cannot; it
-is made in the last step, which waits for it.
+The trajectory equals the round's, step for step. The mean of a delayed strategy is sent
+while the steps compute: step k sends fragment k of x, which depends on no gradient of
+that step (see `drivers.forms.fragments`). A mean of the ends y cannot overlap: the last
+step computes it and waits for it.
 
-A worker carries, beyond params and the optimizer's state, what the strategy keeps, one
-model of fragments if the mean is delayed, and x if the mix uses it.
+In addition to params and the optimizer's state, a worker keeps the strategy's state,
+one model's worth of fragments if the mean is delayed, and x if the mix uses it.
 """
 
 from collections.abc import Callable, Hashable
@@ -53,14 +53,14 @@ from olsgd_jax.workers.axis import WORKERS, common_value, varies
 
 
 class DistributedState(NamedTuple):
-    """What one worker carries from step to step."""
+    """The state of one worker between steps."""
 
     opt_state: OptState
     strategy_state: StrategyState
-    start: Params  # x, as the round began; () where the mix does not use it
+    start: Params  # x, the start of the round; () if the mix does not use it
     fragments: ArrayTree  # x in τ fragments, the first k averaged; () if not delayed
     step: Int[Array, "*workers"]  # k in [0, τ), local steps of this round so far
-    reduction_state: ReductionState  # of gradients, of fragments or of the ends
+    reduction_state: ReductionState  # for gradients, for fragments or for the ends
 
 
 def distribute(
@@ -70,21 +70,20 @@ def distribute(
     axis_name: Hashable = WORKERS,
     reduction: Reduction = exact(),
 ) -> optax.GradientTransformationExtraArgs:
-    """Makes one optax transformation of an optimizer and a strategy.
+    """Combines an optimizer and a strategy into one optax transformation.
 
-    Use it in place of the optimizer, and hand it every worker's own gradients: it does
-    all averaging itself. Every worker needs its own params and optimizer state, as
-    `overlap_jit` and `pmap` give them (under `shard_map`, with
-    `PartitionSpec("workers")`).
+    Use it instead of the optimizer, and pass it every worker's own gradients, because
+    it does all the averaging. Every worker needs its own params and optimizer state.
+    `overlap_jit` and `pmap` provide them; under `shard_map` use
+    `PartitionSpec("workers")`.
 
     Args:
       optimizer: any optax optimizer.
       strategy: how workers communicate.
       sync_period: τ, local steps in a round.
-      axis_name: the mapped axis along which the workers lie, as named in the caller's
-        `pmap` or mesh.
-      reduction: how messages become a mean; `send_nothing()` to measure a step without
-        communication.
+      axis_name: name of the worker axis in your `pmap` or mesh.
+      reduction: how messages become a mean; pass `send_nothing()` to measure a step
+        without communication.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import distribute, local_sgd, to_workers
@@ -111,7 +110,7 @@ def distribute(
     def init(params: Params) -> DistributedState:
         check_params(params)
         strategy_state = strategy.init(params)
-        # Copied: a caller who donates params and state may not share their buffers.
+        # Copied: a caller may donate params and state, which then must share no buffer.
         keeps_start = _uses_start(strategy, params, strategy_state)
         fragments = cut_fragments(params, sync_period) if is_delayed else ()
         return DistributedState(
@@ -177,11 +176,11 @@ def distribute(
                 mean = join_fragments(fragments, params)
             else:
                 mean, kept = reduction.reduce(end, kept, axis_name)
-            old = start if keeps_start else end  # the mix makes no use of it then
+            old = start if keeps_start else end  # not used by the mix
             mixed, state = strategy.mix(old, end, mean, state)
             return _difference(mixed, params, updates), state, fragments, kept
 
-        # All workers count alike, so all of them take the branch with the mean.
+        # The count is the same on all workers, so all take the branch with the mean.
         updates, strategy_state, fragments, kept = (
             run_if if is_delayed else _branch_if
         )(k == sync_period - 1, mix, updates, strategy_state, fragments, kept)
@@ -199,7 +198,7 @@ def _branch_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple
 def _uses_start(
     strategy: Strategy, params: Params, strategy_state: StrategyState
 ) -> bool:
-    """Whether the mix needs the models that a round began with, by its program."""
+    """Whether the mix uses the round's start, according to its jaxpr."""
     if strategy.mean_of == "gradients":
         return False
     rest = (params, params, strategy_state)
@@ -210,7 +209,7 @@ def _uses_start(
 
 
 def _difference(mixed: Params, params: Params, updates: Grads) -> Grads:
-    """What the caller has to add, in the dtype of what it adds at other steps."""
+    """Gives the update that leads to `mixed`, in the dtype of the other updates."""
     return jax.tree.map(
         lambda new, old, u: new.astype(u.dtype) - old.astype(u.dtype),
         mixed,
@@ -230,7 +229,7 @@ def _axis_size(axis_name: Hashable) -> int:
 
 
 def _check_own(grads: Grads, params: Params, axis_name: Hashable) -> None:
-    """Raises where shard_map's types show that workers share params or gradients."""
+    """Raises if shard_map's types show that workers share params or gradients."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if not varies(leaf, axis_name):
             raise ValueError(
@@ -242,6 +241,7 @@ def _check_own(grads: Grads, params: Params, axis_name: Hashable) -> None:
             )
     if not any(varies(leaf, axis_name) for leaf in jax.tree.leaves(grads)):
         raise ValueError(
-            "gradients must be each worker's own, got ones that are averaged over axis "
-            f"{axis_name!r} already; leave out the pmean or psum of the gradients"
+            "gradients must be each worker's own, got gradients that are already "
+            f"averaged over axis {axis_name!r}; leave out the pmean or psum of the "
+            "gradients"
         )

@@ -1,11 +1,11 @@
-"""One model out of the state of a loop that uses the optax face.
+"""Makes one model out of the state of a loop that uses the optax face.
 
-`to_workers` gives every worker its own copy of a state. These go the other way, for any
-tree of arrays with a leading worker axis: a linen TrainState, the state of an nnx model
-and its optimizer, or a tuple of params and optimizer state.
+`to_workers` gives every worker its own copy of a state. These functions do the opposite
+for any tree of arrays with a leading worker axis: a linen TrainState, the state of an
+nnx model and its optimizer, or a tuple of params and optimizer state.
 
-    consensus_of    the mean of all workers; evaluate it, save it, or go on from it
-    anchor_of       z, as it stands in the strategy's state, the same on every worker
+    consensus_of    the mean of all workers: evaluate it, save it, or continue from it
+    anchor_of       z, as stored in the strategy's state; the same on every worker
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,19 +20,18 @@ from olsgd_jax.types import ArrayTree, Params
 
 
 def consensus_of(state: ArrayTree) -> ArrayTree:
-    """Averages the state of all workers, whatever maps over them.
+    """Averages the state of all workers, under any mapping.
 
-    Floating-point arrays become their mean over the workers, which is taken in float32
-    at least. Of all others, such as counts of steps and random keys, worker 0's is
-    taken.
+    Floating-point arrays are averaged over the workers, in float32 or wider. All other
+    arrays, such as step counts and random keys, are worker 0's.
 
     Args:
-      state: arrays with a leading worker axis, such as a TrainState as a compiled step
-        returns it, or its params alone.
+      state: arrays with a leading worker axis, such as the TrainState that a compiled
+        step returns, or its params alone.
 
     Returns:
       The same tree without the worker axis, on the devices of this process. All
-      processes have to call it.
+      processes must call it.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import consensus_of
@@ -52,7 +51,7 @@ def anchor_of(state: ArrayTree) -> Params:
         optimizer, or the optimizer state alone.
 
     Returns:
-      The anchor: params without the worker axis, as `distribute` was given them.
+      The anchor: a tree like the params, without the worker axis.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import anchor_of, distribute, overlap_local_sgd, to_workers
@@ -73,7 +72,7 @@ def anchor_of(state: ArrayTree) -> Params:
 
 
 def _anchors(tree: ArrayTree) -> Iterator[Params]:
-    """Finds the fields called anchor, in whatever containers they are."""
+    """Finds the fields called anchor, in containers of any kind."""
     fields = tree if isinstance(tree, Mapping) else getattr(tree, "_asdict", dict)()
     if "anchor" in fields:
         yield fields["anchor"]
@@ -100,7 +99,7 @@ def _first(state: ArrayTree) -> ArrayTree:
 
 
 def _replicated(state: ArrayTree) -> ArrayTree:
-    """Where the results lie: everywhere on the mesh of the arrays they come from."""
+    """Gives shardings that replicate the results over the mesh of the state."""
 
     def sharding(x: jax.Array) -> NamedSharding | None:
         found = getattr(x, "sharding", None)
@@ -120,7 +119,7 @@ def _local(tree: ArrayTree) -> ArrayTree:
 def _check_worker_axis(state: ArrayTree) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         sharding = getattr(leaf, "sharding", None)  # NumPy's arrays have none
-        is_copied = (  # counts are the same on all workers, and may be
+        is_copied = (  # step counts may be replicated, floating-point arrays may not
             sharding is not None
             and jnp.issubdtype(leaf.dtype, jnp.floating)
             and len(sharding.device_set) > 1

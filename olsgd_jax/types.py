@@ -1,4 +1,4 @@
-"""Names for the trees that flow through the library, each with a line of meaning."""
+"""Names for the types of the library's arguments, each with one line of explanation."""
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
@@ -35,22 +35,22 @@ Grads: TypeAlias = Any
 """A tree like `Params`: the gradient of a loss, or an update to be added."""
 
 ModelState: TypeAlias = Any
-"""A tree of the variables that a model keeps but does not train; may be empty."""
+"""A tree of a model's untrained variables, such as batch statistics; may be empty."""
 
 OptState: TypeAlias = Any
-"""What an optax optimizer keeps between steps."""
+"""The state of an optax optimizer between steps."""
 
 StrategyState: TypeAlias = Any
-"""What a strategy keeps between steps and rounds."""
+"""The state of a strategy between steps and rounds."""
 
 Batch: TypeAlias = Any
-"""A tree of arrays that a loss understands."""
+"""A tree of arrays that the loss takes."""
 
 ArrayTree: TypeAlias = Any
 """A tree of arrays of any kind."""
 
 Shards: TypeAlias = list[Int[np.ndarray, " _"]]
-"""The indices of every worker's examples; some may have more than others."""
+"""The indices of every worker's examples; workers may have different numbers."""
 
 Loss: TypeAlias = Callable[
     [Params, ModelState, Batch, Key[Array, ""]],
@@ -59,19 +59,19 @@ Loss: TypeAlias = Callable[
 """params, model_state, batch, key -> loss, new model_state; pure, for one worker."""
 
 Present: TypeAlias = Bool[Array, "*workers"] | Bool[np.ndarray, "*workers"]
-"""Whether a worker takes part in a round; of all workers, or of one."""
+"""Whether a worker takes part in a round: one bool per worker, or one worker's."""
 
 Message: TypeAlias = Any
 """A tree of arrays that a worker sends."""
 
 ReductionState: TypeAlias = tuple[Any, ...]
-"""What a reduction keeps of a message: trees like it, most often none."""
+"""A reduction's state: trees of the message's shape, or none."""
 
 Mean: TypeAlias = Callable[[ArrayTree], ArrayTree]
 """Averages a tree over all workers."""
 
 MeanOf: TypeAlias = Literal["start", "end", "gradients"]
-"""What is averaged: models as a round begins or ends, or gradients at every step."""
+"""What is averaged: models at a round's start or end, or gradients at every step."""
 
 Device: TypeAlias = Any
 """One of `jax.devices()`."""
@@ -80,7 +80,7 @@ Mapping: TypeAlias = Literal["vmap", "pmap", "shard_map"]
 """What a worker is: a lane on one device, a pmap device, or a slot of a mesh."""
 
 Driver: TypeAlias = Literal["fused", "host"]
-"""What runs a round: one program, or programs that a thread overlaps."""
+"""How a round runs: as one program, or as programs on two host threads."""
 
 ModelStatePolicy: TypeAlias = Literal["local", "averaged"]
 """Whether `ModelState` stays with its worker or is averaged with the models."""
@@ -89,7 +89,7 @@ EvaluatedModel: TypeAlias = Literal["worker", "consensus", "anchor", "virtual"]
 """Which model is evaluated; see `consensus.model_of`."""
 
 Dtype: TypeAlias = Literal["float32", "bfloat16"]
-"""What a network computes in."""
+"""The dtype that a network computes in."""
 
 Option: TypeAlias = Any
-"""The value of an option that is known by its name, of whatever kind it has."""
+"""The value of a named option, of any type."""

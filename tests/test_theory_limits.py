@@ -145,10 +145,13 @@ def test_slowmo_contracts_by_its_momentum(step_size):
 @pytest.mark.parametrize(
     ("matrix", "message"),
     [
-        (overlap_local_sgd_matrix(2, 0.0), "eigenvalue 1 once, got it 2 times"),
+        (overlap_local_sgd_matrix(2, 0.0), "eigenvalue 1 exactly once, got it 2 times"),
         # Trace 2 and determinant 1, but one eigenvector: rounding splits the pair.
-        (np.array([[1.1, 0.1], [-0.1, 0.9]]), "eigenvalue 1 once, got it 2 times"),
-        (0.5 * local_sgd_matrix(2), "eigenvalue 1 once, got it 0 times"),
+        (
+            np.array([[1.1, 0.1], [-0.1, 0.9]]),
+            "eigenvalue 1 exactly once, got it 2 times",
+        ),
+        (0.5 * local_sgd_matrix(2), "eigenvalue 1 exactly once, got it 0 times"),
         (np.ones((2, 3)), r"must be square, got shape \(2, 3\)"),
     ],
 )

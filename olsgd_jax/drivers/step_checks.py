@@ -38,8 +38,8 @@ def check_step(program: Jaxpr, axis_names: frozenset[Hashable]) -> None:
     _follow(program, varies, axis_names, given)
     if given and not any(given):
         raise ValueError(
-            "gradients must be each worker's own, got ones that are averaged over the "
-            "workers already; leave out the pmean or psum of the gradients"
+            "gradients must be each worker's own, got gradients that are already "
+            "averaged over the workers; leave out the pmean or psum of the gradients"
         )
 
 

@@ -1,4 +1,4 @@
-"""The strategies by name; each file opens with its equations."""
+"""The strategies; each file begins with its equations."""
 
 from olsgd_jax.strategies.base import NamedStrategy
 from olsgd_jax.strategies.cocod_sgd import COCOD_SGD
@@ -18,4 +18,4 @@ STRATEGIES: dict[str, NamedStrategy] = {
     "overlap_local_sgd": OVERLAP_LOCAL_SGD,
     "powersgd": POWERSGD,
 }
-"""Every strategy by its name: its builder, its label and its default arguments."""
+"""Builder, label and default arguments of every strategy, by name."""

@@ -6,7 +6,7 @@ from olsgd_jax.types import Params
 
 
 def pull(params: Params, anchor: Params, pullback: float | jax.Array) -> Params:
-    """Moves a model the fraction `pullback` (α) of its way to the anchor (z).
+    """Moves a model by the fraction `pullback` (α) of its distance to the anchor (z).
 
     >>> pull(1.0, 3.0, pullback=0.5)
     2.0

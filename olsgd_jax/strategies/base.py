@@ -2,18 +2,18 @@
 
 Over a round, worker i goes from its start xᵢ to its end yᵢ in τ local steps.
 
-    init           what outlives a round
-    mean_of        what is averaged: models as a round starts or ends, or gradients
-    reduce_grads   at every local step: a worker's gradient becomes the one it uses;
-                   by default their mean under "gradients", else the worker's own
-    mix            the round's last line: start, end and mean become the next start
+    init           makes the state that outlives a round
+    mean_of        what is averaged: models at a round's start or end, or gradients
+    reduce_grads   gives the gradient that a local step uses; by default the workers'
+                   mean if mean_of is "gradients", else the worker's own
+    mix            ends the round: turns start, end and mean into the next start
 
-A mean of the start shares no data with the local steps, so the two can overlap. A
-mean of the end has to wait for them. How the mean is made is a `Reduction`'s matter.
+A mean of the start shares no data with the local steps, so the two can overlap. A mean
+of the end has to wait for them. A `Reduction` says how the mean is computed.
 
-A round that some workers miss averages the starts, ends or gradients of those present
-in that same round. What a worker has for itself it keeps while it is absent; what is
-the same on all workers by the equations moves on absent ones too (see `absence`).
+If some workers miss a round, the mean is over the workers that are present in it. An
+absent worker keeps its own state. State that the equations make equal on all workers is
+updated on absent workers too (see `absence`).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,19 +23,19 @@ from olsgd_jax.types import Grads, Mean, MeanOf, Params, StrategyState
 
 
 def keep_grads(grads: Grads, state: StrategyState, mean: Mean):
-    """Leaves every worker its own gradient."""
+    """Lets every worker use its own gradient."""
     del mean
     return grads, state
 
 
 def keep_end(start: Params, end: Params, mean: Params, state: StrategyState):
-    """Ends a round as the local steps left it."""
+    """Ends a round without a mix: the end is the next start."""
     del start, mean
     return end, state
 
 
 def consensus(mean: Params, state: StrategyState) -> Params:
-    """Takes the mean of the models for the virtual model."""
+    """Gives the mean of the models as the virtual model."""
     del state
     return mean
 
@@ -62,22 +62,22 @@ class Strategy(NamedTuple):
     reduce_grads: Callable[
         [Grads, StrategyState, Mean], tuple[Grads, StrategyState]
     ] = keep_grads
-    # Between rounds: the mean of the models -> the virtual model y, which mixing
-    # leaves where it is, so that gradients alone move it.
+    # Between rounds: the mean of the models -> the virtual model y, which only
+    # gradients move, not mixing.
     virtual: Callable[[Params, StrategyState], Params] = consensus
-    # m, where the equations contain it; None where any number of workers will do.
+    # m, if the equations contain it; None if they hold for any number of workers.
     num_workers: int | None = None
-    # The mix of a round with p of m workers present, given p / m as `fraction` too;
-    # None where the mean of those present is all that the equations need.
+    # The mix of a round with p of m workers present, which also takes p / m as
+    # `fraction`; None if the mean over those present is all that the mix needs.
     mix_present: Callable[..., tuple[Params, StrategyState]] | None = None
-    # Fields of the state that every worker has for itself; all others are shared.
+    # Fields of the state that belong to one worker; all other fields are shared.
     own: tuple[str, ...] = ()
-    # Of params and opt_state, what the equations make the same on all workers.
+    # "params", "opt_state" or both, if the equations make them equal on all workers.
     common: tuple[str, ...] = ()
 
 
 class NamedStrategy(NamedTuple):
-    """A strategy as it is known by its name, in `STRATEGIES`.
+    """An entry of `STRATEGIES`.
 
     >>> from olsgd_jax import STRATEGIES
     >>> STRATEGIES["powersgd"].label, STRATEGIES["powersgd"].args
@@ -85,12 +85,12 @@ class NamedStrategy(NamedTuple):
     """
 
     build: Callable[..., Strategy]
-    label: str  # what it is called in tables, figures and prose
+    label: str  # name in tables, figures and prose
     args: Mapping[str, float]  # default arguments, from its own paper
 
 
 def check_strategy(strategy: object) -> None:
-    """Raises unless `strategy` is one that was built.
+    """Raises unless `strategy` is a `Strategy` object.
 
     >>> check_strategy("local_sgd")
     Traceback (most recent call last):
@@ -109,11 +109,11 @@ def check_strategy(strategy: object) -> None:
 
 
 def check_delayed(demand: str, strategy: Strategy) -> None:
-    """Raises `demand` unless the mean is of the models that a round begins with."""
+    """Raises an error that starts with `demand` unless the mean is of the start."""
     if strategy.mean_of != "start":
         raise ValueError(
-            f"{demand} under {strategy.name}, which averages no models that are there "
-            "before the local steps; cocod_sgd and overlap_local_sgd do"
+            f"{demand} under {strategy.name}, which does not average the models of the "
+            "round's start; use cocod_sgd or overlap_local_sgd"
         )
 
 

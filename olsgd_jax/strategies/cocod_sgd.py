@@ -2,14 +2,14 @@
 
     xᵢ ← meanⱼ xⱼ + (yᵢ − xᵢ)
 
-The mean is of the models that the round began with, so it crosses the network while
-the local steps run.
+The mean is of the models at the start of the round, so it crosses the network while the
+local steps run.
 
-Where only the workers in P are present in a round,
+If only the workers in P are present in a round,
 
     xᵢ ← mean of xⱼ over P + (yᵢ − xᵢ)      for i in P; else xᵢ stays
 
-with the starts of the round's own P, among them old ones of workers that return.
+The mean includes the old starts of workers that return in this round.
 
 Reference: S. Shen, L. Xu, J. Liu, X. Liang, Y. Cheng, "Faster Distributed Deep Net
 Training: Computation and Communication Decoupled Stochastic Gradient Descent", IJCAI

@@ -1,21 +1,21 @@
-"""EASGD: workers and anchor are tied to each other by elastic bands.
+"""EASGD: elastic forces pull the workers and the anchor toward each other.
 
     xᵢ ← yᵢ − a (yᵢ − z)
     z  ← z + a Σᵢ (yᵢ − z)         both from the old z, one pull each way
 
-The second line is z ← z + m a (meanᵢ yᵢ − z): the anchor covers the fraction m a, its
-moving rate, of its way to the mean. Above 1 it overshoots, and from 2 − a on it moves
-further away every round. With Nesterov momentum in the local optimizer this is
+The second line is z ← z + m a (meanᵢ yᵢ − z): the anchor moves by the fraction m a, its
+moving rate, of its distance to the mean. Above 1 it overshoots, and from 2 − a on it
+moves further away every round. With Nesterov momentum in the local optimizer, this is
 EAMSGD.
 
-The mix keeps Σᵢ xᵢ + z, so its virtual model is y = (m meanᵢ xᵢ + z) / (m + 1).
+The mix preserves Σᵢ xᵢ + z, so the virtual model is y = (m meanᵢ xᵢ + z) / (m + 1).
 
-Where only the p workers in P are present in a round, so many bands pull:
+If only the p workers in P are present in a round, only they pull the anchor:
 
     xᵢ ← yᵢ − a (yᵢ − z)                                   for i in P; else xᵢ stays
     z  ← z + a Σᵢ (yᵢ − z) = z + p a (mean of yᵢ over P − z)     on every worker
 
-with the sum over P. Σᵢ xᵢ + z over all workers, present or not, is kept.
+with the sum over P. The mix preserves Σᵢ xᵢ + z, summed over all m workers.
 
 Reference: S. Zhang, A. Choromanska, Y. LeCun, "Deep learning with Elastic Averaging
 SGD", NeurIPS 2015, arXiv:1412.6651.
@@ -34,7 +34,7 @@ from olsgd_jax.types import Params
 
 
 class EasgdState(NamedTuple):
-    """What outlives a round; the same on every worker."""
+    """The state between rounds, equal on all workers."""
 
     anchor: Params  # z
 
@@ -43,8 +43,9 @@ def easgd(moving_rate: float, num_workers: int) -> Strategy:
     """Builds EASGD in its symmetric form.
 
     Args:
-      moving_rate: m a in (0, 1], how far a mix moves the anchor to the mean of the
-        workers. Every worker is pulled back by a = moving_rate / num_workers.
+      moving_rate: m a in (0, 1], the fraction of its distance to the workers' mean by
+        which a mix moves the anchor. Every worker's pullback is a = moving_rate /
+        num_workers.
       num_workers: m.
 
     >>> import jax.numpy as jnp
@@ -66,7 +67,7 @@ def easgd(moving_rate: float, num_workers: int) -> Strategy:
         )
 
     def init(params: Params) -> EasgdState:
-        # Copied: the round donates params and anchor, which may not share a buffer.
+        # Copied: the round donates params and anchor, which must not share a buffer.
         return EasgdState(jax.tree.map(jnp.copy, params))
 
     def mix(start: Params, end: Params, mean: Params, state: EasgdState):

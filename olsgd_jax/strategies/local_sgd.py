@@ -1,16 +1,16 @@
-"""Local SGD: every round ends with all workers at the mean of their models.
+"""Local SGD: a round ends by setting every worker to the mean of all models.
 
     xᵢ ← meanⱼ yⱼ
 
-Left open by the paper: a mix does not touch the local optimizer's own momentum,
-which stays with its worker.
+The paper does not say what happens to the local optimizer's momentum. Here a mix does
+not change it: it stays with its worker.
 
-Where only the workers in P are present in a round,
+If only the workers in P are present in a round,
 
     xᵢ ← mean of yⱼ over P      for i in P; else xᵢ stays
 
-and a worker that returns starts from the model it left with. `slowmo(momentum=0)` lets
-it start from the last mean instead, as federated averaging does.
+A returning worker starts from the model that it left with. With `slowmo(momentum=0)` it
+starts from the last mean instead, as in federated averaging.
 
 Reference: S. Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019,
 arXiv:1805.09767.

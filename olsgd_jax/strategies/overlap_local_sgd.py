@@ -1,4 +1,4 @@
-"""Overlap Local-SGD: pull every worker towards an anchor that is one round old.
+"""Overlap Local-SGD: pull every worker toward an anchor that is one round old.
 
 During a round worker i goes from xᵢ to yᵢ in τ local steps. The mean of the xᵢ
 needs nothing those steps produce, so it crosses the network while they run:
@@ -7,37 +7,38 @@ needs nothing those steps produce, so it crosses the network while they run:
     z  ← z + v                     anchor
     xᵢ ← yᵢ − α (yᵢ − z)           pullback
 
-The paper writes the first two lines at the end of the round before, when the models
-to be averaged are known. Here they stand at the end of this one, when their mean has
-arrived: the same values reach the same pullback, and no worker waits for them.
+The paper writes the first two lines at the end of the previous round, when the models
+to be averaged are known. Here they are at the end of this round, when the mean has
+arrived: every pullback gets the same values, and no worker waits for them.
 
-Mixing leaves the virtual model where it is, so that gradients alone move it:
+Mixing does not move the virtual model, so only gradients move it:
 
     y = (1 − w) meanᵢ xᵢ + w z + c v,
     w = α (1 − β) / (1 − α β),  c = α β / (1 − α β)
 
-with z and v already moved by meanᵢ xᵢ. At β = 0 it is the y of the paper's theorem.
+with z and v already updated with meanᵢ xᵢ. At β = 0 it is the y of the paper's theorem.
 
-The authors' code keeps v divided by the learning rate γ; `learning_rate` asks for it:
+The authors' code keeps v divided by the learning rate γ. Pass `learning_rate` for that:
 
-    v  ← β v + (meanᵢ xᵢ − z) / γ,  z ← z + γ v        and c γ v in place of c v in y
+    v  ← β v + (meanᵢ xᵢ − z) / γ,  z ← z + γ v        and c γ v instead of c v in y
 
-γ is the rate of the step that made the xᵢ, the last of the round before. Where it is 0,
+γ is the rate of the step that produced the xᵢ, the last of the round before. At γ = 0,
 
     v  ← β v,  z ← meanᵢ xᵢ                            and y = meanᵢ xᵢ
 
 which is the limit of z + γ v as γ goes to 0 (see `velocity`).
 
-Left open by the paper: a mix does not touch the local optimizer's own momentum.
+The paper does not say what happens to the local optimizer's momentum. Here a mix does
+not change it.
 
-Where only the workers in P are present in a round,
+If only the workers in P are present in a round,
 
     v  ← β v + (mean of xᵢ over P − z),  z ← z + v      on every worker
     xᵢ ← yᵢ − α (yᵢ − z)                                for i in P; else xᵢ stays
 
-and v and z stay where P is empty. The xᵢ are the starts of the round's own P: that of a
-worker which returns is the model it left with. It counts in the mean of its first round
-back, and the end of that round pulls it to z. Such mixing moves the virtual model too.
+If P is empty, v and z stay too. The start of a returning worker is the model that it
+left with. It counts in the mean of its first round back, and the end of that round
+pulls it toward z. A mix without all workers does move the virtual model.
 
 Reference: J. Wang, H. Liang, G. Joshi, "Overlap Local-SGD: An Algorithmic
 Approach to Hide Communication Delays in Distributed SGD", ICASSP 2020,
@@ -66,12 +67,12 @@ from olsgd_jax.types import Params
 
 
 class OverlapState(NamedTuple):
-    """What outlives a round; the same on every worker."""
+    """The state between rounds, equal on all workers."""
 
     anchor: Params  # z
-    velocity: Params  # v, or v / γ where learning_rate is given
+    velocity: Params  # v, or v / γ if learning_rate is given
     num_steps: StepCount  # k, local steps so far
-    start_step: StepCount  # k as the round began
+    start_step: StepCount  # k at the start of the round
 
 
 def overlap_local_sgd(
@@ -82,14 +83,14 @@ def overlap_local_sgd(
     """Builds Overlap Local-SGD.
 
     Args:
-      pullback: α in [0, 1]. At 0 the workers never meet; at 1 they drop their
-        own progress and restart from the anchor. The paper's choice is 0.6 for
-        sync periods of 2 and more, and 0.5 for 1.
-      anchor_momentum: β in [0, 1). 0 is the vanilla variant; the paper's is 0.7.
-      learning_rate: the optimizer's schedule, to keep the velocity divided by the
-        learning rate as the authors' published code does; by default it is kept as
-        the paper writes it. The two differ only while the rate changes. It may be 0,
-        as at the start of a warm-up.
+      pullback: α in [0, 1]. At 0 the workers never meet. At 1 they drop their own
+        progress and restart from the anchor. The paper uses 0.6 for sync periods of 2
+        and more, and 0.5 for 1.
+      anchor_momentum: β in [0, 1). 0 is the vanilla variant; the paper uses 0.7.
+      learning_rate: the optimizer's schedule. Pass it to divide the velocity by the
+        learning rate, as in the authors' published code; the default follows the
+        paper. The two differ only while the rate changes. The rate may be 0, as at the
+        start of a warm-up.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import overlap_local_sgd
@@ -104,14 +105,14 @@ def overlap_local_sgd(
     check_schedule(learning_rate)
 
     def init(params: Params) -> OverlapState:
-        # Copied: the round donates params and anchor, which may not share a buffer.
+        # Copied: the round donates params and anchor, which must not share a buffer.
         anchor = jax.tree.map(jnp.copy, params)
         velocity = optax.tree.zeros_like(params)
         steps = [count_from_zero(learning_rate) for _ in range(2)]
         return OverlapState(anchor, velocity, *steps)
 
     def rate_of(state: OverlapState) -> jax.Array | None:
-        # The mean is of models as old as the round, and so is the rate it goes with.
+        # The mean is of models from the start of the round, so the rate is too.
         return rate_at(learning_rate, state.start_step)
 
     def move_anchor(mean: Params, state: OverlapState) -> tuple[Params, Params]:

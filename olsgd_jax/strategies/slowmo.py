@@ -1,6 +1,6 @@
-"""SlowMo: Local SGD with a momentum across rounds.
+"""SlowMo: Local SGD with momentum across rounds.
 
-    v  ← β v + (x − meanᵢ yᵢ)      x the models' common start of the round
+    v  ← β v + (x − meanᵢ yᵢ)      x: the common start of the round
     xᵢ ← x − s v
 
 The paper keeps v divided by the learning rate γ:
@@ -8,24 +8,26 @@ The paper keeps v divided by the learning rate γ:
     v  ← β v + (x − meanᵢ yᵢ) / γ
     xᵢ ← x − s γ v
 
-which is the same at a constant rate, and what `learning_rate` asks for. γ is the rate
-of the round's last step; where it is 0,
+which is the same at a constant rate. Pass `learning_rate` for this form. γ is the rate
+of the round's last step. At γ = 0,
 
     v  ← β v,  xᵢ ← x − s (x − meanᵢ yᵢ)
 
-which is the limit of x − s γ v as γ goes to 0 (see `velocity`). Of the
-paper's three ways with the local optimizer's own momentum between rounds (keep it,
-reset it, average it) this is the first.
+which is the limit of x − s γ v as γ goes to 0 (see `velocity`).
 
-Gradients alone move the virtual model y = x − s β / (1 − β) v, with γ v in place of v
-where v is divided by γ; at γ = 0 it is x.
+The paper has three options for the local optimizer's momentum between rounds: keep it,
+reset it or average it. This implementation keeps it.
 
-Where only the workers in P are present in a round,
+Only gradients move the virtual model y = x − s β / (1 − β) v. If v is divided by γ, it
+has γ v instead of v; at γ = 0 it is x.
+
+If only the workers in P are present in a round,
 
     v  ← β v + (x − mean of yᵢ over P),  xᵢ ← x − s v      on every worker
 
-and both stay where P is empty. The equations know one x: it moves on absent workers as
-v does, and a worker that returns starts from it with its own optimizer state.
+If P is empty, both stay. There is only one x in the equations, so it is updated on
+absent workers too, as v is. A returning worker starts from it, with its own optimizer
+state.
 
 Reference: J. Wang, V. Tantia, N. Ballas, M. Rabbat, "SlowMo: Improving
 Communication-Efficient Distributed SGD with Slow Momentum", ICLR 2020,
@@ -51,7 +53,7 @@ from olsgd_jax.types import Params
 
 
 class SlowMoState(NamedTuple):
-    """What outlives a round; the same on every worker."""
+    """The state between rounds, equal on all workers."""
 
     velocity: Params  # v
     num_steps: StepCount  # k, local steps so far
@@ -67,9 +69,9 @@ def slowmo(
     Args:
       momentum: β in [0, 1). 0 with a step size of 1 is Local SGD.
       step_size: s, above 0.
-      learning_rate: the optimizer's schedule, to keep the velocity divided by the
-        learning rate as the paper does; the two differ only while the rate changes.
-        It may be 0, as at the start of a warm-up.
+      learning_rate: the optimizer's schedule. Pass it to divide the velocity by the
+        learning rate, as the paper does; this makes a difference only while the rate
+        changes. The rate may be 0, as at the start of a warm-up.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import slowmo

@@ -3,13 +3,13 @@
     gᵢ ← meanⱼ gⱼ        at every local step
     xᵢ ← yᵢ              nothing is left to mix
 
-Where only the workers in P are present in a round,
+If only the workers in P are present in a round,
 
     gᵢ ← mean of gⱼ over P      on every worker, at every local step
 
-and nobody takes a step where P is empty. There is one model and one optimizer state:
-both move on absent workers too, as no mean of models would bring back one that stayed
-behind.
+If P is empty, no worker takes a step. There is only one model and one optimizer state.
+Both are updated on absent workers too: models are never averaged, so a worker that fell
+behind could not catch up.
 
 Reference: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1
 Hour", 2017, arXiv:1706.02677, for the form with an all-reduce.

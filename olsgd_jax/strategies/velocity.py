@@ -1,23 +1,23 @@
-"""Momentum across rounds, with the learning rate inside the velocity or outside.
+"""Momentum across rounds, with or without the learning rate in the velocity.
 
-A round asks for a move (of the anchor, or of the models). Momentum makes it
+A round proposes a move of the anchor or of the models. Momentum turns it into
 
     v ← β v + move        then moves by v
 
-or, with the learning rate γ divided out, as in the published code of Overlap
+or, with the move divided by the learning rate γ, as in the published code of Overlap
 Local-SGD and in the SlowMo paper,
 
     v ← β v + move / γ    then moves by γ v
 
-Both are the same at a constant rate. When a schedule cuts the rate, the second form
-cuts what is left of earlier rounds as well.
+Both forms are the same at a constant rate. When a schedule lowers the rate, the second
+form also scales down the velocity of earlier rounds.
 
 At γ = 0, where a warm-up starts or a decay ends, the second form is defined by its
-limit: γ v = γ β v + move tends to the move alone, and v gets no new part,
+limit: γ v = γ β v + move tends to the move alone, and nothing is added to v,
 
     v ← β v               then moves by the move itself
 
-A rate counts as 0 where 1 / γ overflows the dtype of the array.
+A rate counts as 0 if 1 / γ overflows the dtype of the array.
 """
 
 from typing import TypeAlias
@@ -37,9 +37,9 @@ def accelerate(
 
     Args:
       velocity: v.
-      move: where the round wants to go.
+      move: the move that the round proposes.
       momentum: β in [0, 1).
-      rate: γ, or None to keep it out of the velocity.
+      rate: γ, or None for the first form.
 
     Returns:
       The new velocity, and the move with momentum.
@@ -65,7 +65,7 @@ def accelerate(
         return jnp.where(_is_zero(rate, move), 0, inverse) * move
 
     def with_momentum(move: jax.Array, velocity: jax.Array) -> jax.Array:
-        # Chosen before the product, so that a rate above 0 gives the bits of γ v.
+        # Selected before the product, so that a rate above 0 gives exactly γ v.
         is_zero = _is_zero(rate, move)
         scale = jnp.where(is_zero, 1, jnp.asarray(rate, move.dtype))
         return scale * jnp.where(is_zero, move, velocity)
@@ -76,7 +76,7 @@ def accelerate(
 
 
 def as_move(velocity: Params, rate: jax.Array | None) -> Params:
-    """Gives γ v, the move that a velocity stands for; 0 where the rate is."""
+    """Gives γ v, the move that a velocity causes; 0 if the rate is 0."""
     return velocity if rate is None else scale_by_rate(rate, velocity)
 
 
@@ -90,11 +90,11 @@ def _is_zero(rate: jax.Array, like: jax.Array) -> jax.Array:
 
 
 StepCount: TypeAlias = Int[Array, ""] | tuple[()]
-"""Local steps so far, or () where no schedule needs them."""
+"""Local steps so far, or () if no schedule needs them."""
 
 
 def count_from_zero(learning_rate: optax.Schedule | None) -> StepCount:
-    """Starts to count local steps, if there is a schedule to use them."""
+    """Gives an initial count of local steps, if there is a schedule."""
     return () if learning_rate is None else jnp.zeros((), jnp.int32)
 
 
@@ -108,7 +108,7 @@ def rate_at(
 
 
 def count_step(grads: Grads, state: StrategyState, mean: Mean):
-    """Counts a local step, so that a mix can tell its learning rate."""
+    """Counts a local step, so that the mix knows its learning rate."""
     del mean
     return grads, state._replace(num_steps=state.num_steps + 1)
 

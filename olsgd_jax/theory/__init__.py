@@ -1,4 +1,4 @@
-"""What the papers prove, as functions: mixing matrices, their limits, the bound."""
+"""The theory of the papers: mixing matrices, their limits, the convergence bound."""
 
 from olsgd_jax.theory.bound import (
     Bound,

@@ -1,4 +1,4 @@
-"""The convergence theorem of Overlap Local-SGD: its bound, and what it asks for.
+"""The convergence theorem of Overlap Local-SGD: its bound and its conditions.
 
 All models start equal, the local optimizer is plain SGD with γ = √(m / K) / L, the
 anchor has no momentum, and K ≥ 60 m τ² / α². Then the virtual model
@@ -10,27 +10,27 @@ y = (1 − α) meanᵢ xᵢ + α z has
         + 2 m σ² / K (2 τ / ((2 − α) α) − 1)            local_noise
         + 30 m τ² κ² / (α² K)                           heterogeneity
 
-The first two fall as 1 / √(m K), so m workers need an m-th of the steps; the others
-are small compared to them once K is far above m³ τ⁴ / α⁴.
+The first two terms fall as 1 / √(m K), so m workers need an m-th of the steps. The
+other two become negligible once K is far above m³ τ⁴ / α⁴.
 
-The theorem prints 2 for the 30. Its proof (appendix A) does not give that: between
-the definition of D and the next line, 15 γ² τ² κ² / α² loses its 15. What else a
-reader of the proof meets:
+The paper's theorem has 2 instead of 30. Its proof (appendix A) does not support that:
+between the definition of D and the next line, 15 γ² τ² κ² / α² loses its 15. Other
+points that a reader of the proof will notice:
 
-- The ends of α are left out here: the bound divides by α and by 1 − α. At α = 1 no
-  gradient reaches y, and at α = 0 the workers never meet.
-- σ² / m needs noise that is independent from worker to worker, and of mean 0 given
-  all earlier steps. The assumptions do not say so.
-- ‖P − v 1ᵀ‖ ≤ 1 − α is quoted from a result on eigenvalues, which in general says
-  nothing of a norm. It holds: P − v 1ᵀ is 1 − α times the matrix that subtracts the
-  workers' mean, and 0 for the anchor, hence symmetric.
-- The bound on the distances to y is quoted from work on doubly stochastic matrices,
-  where I − 1 1ᵀ / m lengthens no G. Here I − v 1ᵀ can, by up to ‖v‖ ‖1‖; but no G
-  whose anchor column is 0, as that of gradients is. Summed up for this P, the bound
-  holds with 2 − α in place of its 5.
-- γ_eff stands for γ in the lines before that bound, where G is not multiplied by v;
-  the bound itself has γ again.
-- κ² is used at the yₖ alone, so it is enough to bound it there.
+- This module excludes α = 0 and α = 1, because the bound divides by α and by 1 − α. At
+  α = 1 no gradient reaches y, and at α = 0 the workers never meet.
+- σ² / m needs noise that is independent between workers and has mean 0 given all
+  earlier steps. The paper's assumptions do not state this.
+- ‖P − v 1ᵀ‖ ≤ 1 − α is derived from a result on eigenvalues, which in general implies
+  nothing about a norm. It does hold here: P − v 1ᵀ is 1 − α times the matrix that
+  subtracts the workers' mean, and 0 for the anchor, hence symmetric.
+- The bound on the distances to y is taken from work on doubly stochastic matrices,
+  where I − 1 1ᵀ / m cannot increase the norm of G. Here I − v 1ᵀ can, by a factor of up
+  to ‖v‖ ‖1‖, but not if the anchor column of G is 0, as it is for gradients. Summed up
+  for this P, the bound holds with 2 − α instead of the paper's 5.
+- The lines before that bound have γ_eff where they should have γ, since G is not
+  multiplied by v there. The bound itself has γ again.
+- κ² is used only at the yₖ, so it is enough to bound it there.
 
 Reference: J. Wang, H. Liang, G. Joshi, "Overlap Local-SGD: An Algorithmic
 Approach to Hide Communication Delays in Distributed SGD", ICASSP 2020,
@@ -52,14 +52,14 @@ class Bound(NamedTuple):
     1.75
     """
 
-    initial_gap: float  # of the start: 4 L (F(y₀) − F_inf) / ((1 − α) √(m K))
-    noise: float  # of the mean gradient: 2 (1 − α) σ² / √(m K)
-    local_noise: float  # that local steps add: 2 m σ² / K (2 τ / ((2 − α) α) − 1)
-    heterogeneity: float  # of the workers' data: 30 m τ² κ² / (α² K)
+    initial_gap: float  # from the start: 4 L (F(y₀) − F_inf) / ((1 − α) √(m K))
+    noise: float  # from the mean gradient: 2 (1 − α) σ² / √(m K)
+    local_noise: float  # from local steps: 2 m σ² / K (2 τ / ((2 − α) α) − 1)
+    heterogeneity: float  # from different data: 30 m τ² κ² / (α² K)
 
     @property
     def total(self) -> float:
-        """The bound itself, the sum of its terms."""
+        """The bound itself: the sum of the four terms."""
         return sum(self)
 
 
@@ -81,13 +81,13 @@ def theorem_bound(
       num_workers: m.
       sync_period: τ.
       pullback: α in (0, 1).
-      num_steps: K, local steps in all, at least `smallest_num_steps`.
+      num_steps: K, total number of local steps, at least `smallest_num_steps`.
       smoothness: L, above 0; every worker's gradient is L-Lipschitz.
-      initial_gap: F(y₀) − F_inf, from the start to the lowest loss there is.
-      noise: σ², at least E ‖gᵢ − ∇Fᵢ‖² of every worker, in all dimensions together.
-      heterogeneity: κ², at least meanᵢ ‖∇Fᵢ − ∇F‖².
-      as_printed: whether the last term has the 2 of the paper, in place of the 30
-        that its proof supports.
+      initial_gap: F(y₀) − F_inf, the initial loss minus its infimum.
+      noise: σ², a bound on E ‖gᵢ − ∇Fᵢ‖² of every worker, summed over dimensions.
+      heterogeneity: κ², a bound on meanᵢ ‖∇Fᵢ − ∇F‖².
+      as_printed: whether the last term has the 2 of the paper instead of the 30 that
+        its proof supports.
 
     >>> from olsgd_jax.theory import theorem_bound
     >>> bound = theorem_bound(
@@ -122,7 +122,7 @@ def theorem_bound(
 
 
 def smallest_num_steps(num_workers: int, sync_period: int, pullback: float) -> int:
-    """Gives the fewest local steps that the theorem speaks of, 60 m τ² / α².
+    """Gives the smallest number of local steps that the theorem covers, 60 m τ² / α².
 
     Args:
       num_workers: m.
@@ -136,8 +136,8 @@ def smallest_num_steps(num_workers: int, sync_period: int, pullback: float) -> i
     check_count("num_workers", num_workers)
     check_count("sync_period", sync_period)
     check_number("pullback", pullback, 0, 1, "()")
-    # The float 0.6 lies a little below 0.6, and would make the 500 above 501. Its
-    # shortest decimal is the number that was meant.
+    # The float 0.6 is slightly below 0.6, which would turn the 500 above into 501. Its
+    # shortest decimal is the number that the user meant.
     alpha = Fraction(str(float(pullback)))
     return math.ceil(60 * num_workers * sync_period**2 / alpha**2)
 
@@ -148,7 +148,7 @@ def theorem_learning_rate(smoothness: float, num_workers: int, num_steps: int) -
     Args:
       smoothness: L, above 0.
       num_workers: m.
-      num_steps: K, local steps in all.
+      num_steps: K, total number of local steps.
 
     >>> from olsgd_jax.theory import theorem_learning_rate
     >>> theorem_learning_rate(smoothness=2.0, num_workers=4, num_steps=10_000)

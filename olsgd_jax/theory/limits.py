@@ -1,23 +1,24 @@
-"""Limits of mixing: where it leads without gradients, how fast, and what it keeps.
+"""Limits of mixing: where it leads without gradients, how fast, and what it preserves.
 
-A mixing matrix P keeps two vectors, both for its eigenvalue 1:
+A mixing matrix P has a left and a right eigenvector for its eigenvalue 1:
 
-    lᵀ P = lᵀ      models that are all equal stay so; l is 1 for a model's column
-                   and 0 for a velocity's
-    P v = v        the virtual model y = X v is not moved by mixing: X P v = X v
+    lᵀ P = lᵀ      equal models stay equal; l is 1 for a model's column and 0 for a
+                   velocity's
+    P v = v        mixing does not move the virtual model y = X v: X P v = X v
 
-Scaled to lᵀ v = 1, and with all other eigenvalues of modulus below 1, Pⁿ → v lᵀ:
-mixing alone takes all models to y. Gradients move y by −γ G v, which is
+If lᵀ v = 1 and all other eigenvalues have modulus below 1, then Pⁿ → v lᵀ: mixing alone
+takes all models to y. Gradients move y by −γ G v, which is
 
     y ← y − γ_eff meanᵢ gᵢ,  γ_eff = γ Σᵢ vᵢ over the workers' columns
 
-if the workers' weights are equal. Overlap Local-SGD with momentum β has
+if all workers have the same weight. Overlap Local-SGD with momentum β has
 
     y = (1 − w) meanᵢ xᵢ + w z + c (velocity),  γ_eff = (1 − w) γ,
     w = α (1 − β) / (1 − α β),  c = α β / (1 − α β)
 
-and at β = 0 this is the paper's y = (1 − α) meanᵢ xᵢ + α z. (Its theorem prints a sum
-for the mean; the appendix has the mean, and only that has P v = v with Σ v = 1.)
+and at β = 0 this is the paper's y = (1 − α) meanᵢ xᵢ + α z. (The theorem has a sum
+instead of the mean. The appendix has the mean, and only the mean satisfies P v = v with
+Σ v = 1.)
 
 Reference: arXiv:2002.09539 (Overlap Local-SGD, appendix A).
 """
@@ -25,7 +26,7 @@ Reference: arXiv:2002.09539 (Overlap Local-SGD, appendix A).
 import numpy as np
 from jaxtyping import Float
 
-_SAME = 1e-6  # a double eigenvalue comes out of rounding as two, about 1e-8 apart
+_SAME = 1e-6  # rounding splits a double eigenvalue into two, about 1e-8 apart
 
 
 def stationary_vector(
@@ -33,12 +34,12 @@ def stationary_vector(
 ) -> Float[np.ndarray, " columns"]:
     """Gives the weights v of the virtual model: P v = v.
 
-    Their scale is such that equal models have themselves for virtual model: the
-    weights of all models sum to 1. A velocity's weight does not count in that sum.
+    The weights of all models sum to 1, so if all models are equal, the virtual model is
+    the same. A velocity's weight does not count in that sum.
 
     Raises:
-      ValueError: where 1 is no eigenvalue of the matrix, or not a simple one, as for
-        workers that never meet.
+      ValueError: if 1 is not a simple eigenvalue of the matrix, for example because
+        workers never meet.
 
     >>> from olsgd_jax.theory import overlap_local_sgd_matrix, stationary_vector
     >>> stationary_vector(overlap_local_sgd_matrix(num_workers=2, pullback=0.6))
@@ -50,13 +51,13 @@ def stationary_vector(
 def contraction_factor(matrix: Float[np.ndarray, "rows columns"]) -> float:
     """Gives the largest modulus among the eigenvalues of P other than the 1.
 
-    In the long run every mix multiplies the models' distances to y by it: above 1
-    they grow. For Overlap Local-SGD without momentum it is the paper's
-    ζ = ‖P − v 1ᵀ‖ = 1 − α (with one worker, 0). Where P lacks eigenvectors, as for
-    CoCoD-SGD, rounding shows in half of the digits: 1e-8 for 0.
+    In the long run, every mix multiplies the models' distances to y by this factor.
+    Above 1 they grow. For Overlap Local-SGD without momentum it is the paper's
+    ζ = ‖P − v 1ᵀ‖ = 1 − α (with one worker, 0). If P is not diagonalisable, as for
+    CoCoD-SGD, only half of the digits are accurate: 0 comes out as 1e-8.
 
     Raises:
-      ValueError: as `stationary_vector`.
+      ValueError: in the same cases as `stationary_vector`.
 
     >>> from olsgd_jax.theory import contraction_factor, overlap_local_sgd_matrix
     >>> matrix = overlap_local_sgd_matrix(num_workers=4, pullback=0.6)
@@ -67,7 +68,7 @@ def contraction_factor(matrix: Float[np.ndarray, "rows columns"]) -> float:
     0.52915
     """
     v, l = _kept_vectors(matrix)
-    # P − v lᵀ has the eigenvalues of P, with 0 in place of the 1.
+    # P − v lᵀ has the eigenvalues of P, with 0 instead of the 1.
     return float(np.abs(np.linalg.eigvals(matrix - np.outer(v, l))).max())
 
 
@@ -78,7 +79,7 @@ def virtual_model(
 
     Args:
       models: X, with one column for each row of the mixing matrix.
-      vector: v, as `stationary_vector` gives it.
+      vector: v, from `stationary_vector`.
 
     >>> import numpy as np
     >>> from olsgd_jax.theory import virtual_model
@@ -95,15 +96,16 @@ def virtual_model(
 
 
 def _kept_vectors(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gives v and l, with P v = v, lᵀ P = lᵀ, the largest of l 1, and lᵀ v = 1."""
+    """Gives v and l with P v = v, lᵀ P = lᵀ, lᵀ v = 1, and 1 the largest entry of l."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"matrix must be square, got shape {matrix.shape}")
     eigenvalues = np.linalg.eigvals(matrix)
     count = int(np.sum(np.abs(eigenvalues - 1) < _SAME))
     if count != 1:
         raise ValueError(
-            f"matrix must have the eigenvalue 1 once, got it {count} times; with "
-            "several there are several limits, and with none mixing moves equal models"
+            f"matrix must have the eigenvalue 1 exactly once, got it {count} times; "
+            "without it mixing moves equal models, and if it is repeated the limit is "
+            "not unique"
         )
     left, _, right = np.linalg.svd(matrix - np.eye(len(matrix)))
     v, l = right[-1], left[:, -1]

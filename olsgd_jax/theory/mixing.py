@@ -1,13 +1,14 @@
-"""Mixing matrices: the end of a round as one matrix, P.
+"""Mixing matrices: the mix at the end of a round as one matrix, P.
 
-Models are the columns of X, first the m workers', then what else outlives a step.
-G holds a gradient in every worker's column and 0 in all others. A local step is
+The columns of X are the models: first the m workers' models, then the other variables
+that outlive a step. G has a gradient in every worker's column and 0 in all others. A
+local step is
 
     X ← (X − γ G) W        W = P at the end of a round, the identity otherwise
 
-so column j of P says of what the next column j is made. The local optimizer is
-plain SGD. Sync SGD is then Local SGD with a mix at every step. PowerSGD has no such
-matrix: its low-rank basis depends on the gradients, so it is not linear in them.
+so column j of P holds the weights of the new column j. The local optimizer is plain
+SGD. Sync SGD is then Local SGD with a mix at every step. PowerSGD has no such matrix:
+its low-rank basis depends on the gradients, so it is not linear in them.
 
 References: arXiv:2002.09539 (Overlap Local-SGD, section 2), 1805.09767 (Local SGD),
 1412.6651 (EASGD), 1906.12043 (CoCoD-SGD), 1910.00643 (SlowMo).
@@ -30,8 +31,8 @@ def overlap_local_sgd_matrix(
         v  ← β v + (meanᵢ xᵢ − z)      of the mixed xᵢ
         z  ← z + v                     at β = 0 this is z ← meanᵢ xᵢ
 
-    As in the paper, the anchor moves as soon as the models are mixed; the strategy's
-    state moves a round later, when their mean has arrived, and before it is used.
+    As in the paper, the anchor moves as soon as the models are mixed. The strategy
+    moves its anchor a round later, when their mean has arrived, and before it uses it.
 
     Args:
       num_workers: m.
@@ -80,8 +81,8 @@ def easgd_matrix(num_workers: int, moving_rate: float) -> Matrix:
 
     Args:
       num_workers: m.
-      moving_rate: m a, above 0. The strategy stops at 1. The matrix goes on, to show
-        what happens there: from a + m a = 2 the models no longer come together.
+      moving_rate: m a, above 0. The strategy allows at most 1. The matrix allows more,
+        to show what happens: from a + m a = 2 on, the models no longer converge.
 
     >>> from olsgd_jax.theory import easgd_matrix
     >>> easgd_matrix(num_workers=2, moving_rate=0.5)
@@ -103,7 +104,7 @@ def easgd_matrix(num_workers: int, moving_rate: float) -> Matrix:
 def cocod_sgd_matrix(num_workers: int) -> Matrix:
     """Gives P of CoCoD-SGD, with the columns x₁ … xₘ, s₁ … sₘ.
 
-        xᵢ ← meanⱼ sⱼ + (xᵢ − sᵢ)      s the models as the round began
+        xᵢ ← meanⱼ sⱼ + (xᵢ − sᵢ)      s: the models at the start of the round
         sᵢ ← xᵢ                        the mixed xᵢ
 
     >>> from olsgd_jax.theory import cocod_sgd_matrix
@@ -122,7 +123,7 @@ def cocod_sgd_matrix(num_workers: int) -> Matrix:
 def slowmo_matrix(num_workers: int, momentum: float, step_size: float = 1.0) -> Matrix:
     """Gives P of SlowMo, with the columns x₁ … xₘ, x, v.
 
-        v  ← β v + (x − meanᵢ xᵢ)      x the models' common start of the round
+        v  ← β v + (x − meanᵢ xᵢ)      x: the common start of the round
         x  ← x − s v
         xᵢ ← x
 
