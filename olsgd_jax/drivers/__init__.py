@@ -1,4 +1,4 @@
-"""How a round becomes programs on a platform."""
+"""Compiles a round into programs that overlap on each platform."""
 
 from olsgd_jax.drivers.forms.base import fragments_form
 from olsgd_jax.drivers.forms.buckets import count_buckets, to_buckets

@@ -1,14 +1,14 @@
-"""What of a program can be computed before all of its inputs are there."""
+"""Finds out which results of a program do not need all of its inputs."""
 
 from jax.extend.core import Jaxpr, Literal, Var
 
 
 def last_needed(program: Jaxpr, arrivals: list[int]) -> list[int]:
-    """Says of every result of a program which of its inputs comes last that it needs.
+    """Gives, for every result of a program, when the last input it needs arrives.
 
     Args:
-      program: whose results are asked about.
-      arrivals: when each of its inputs comes, from 0.
+      program: the program to analyse.
+      arrivals: when each of its inputs arrives, counted from 0.
 
     >>> import jax
     >>> program = jax.make_jaxpr(lambda x, y, z: (x + 1, x * y, z))(1.0, 2.0, 3.0)

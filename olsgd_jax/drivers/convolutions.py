@@ -1,8 +1,8 @@
-"""Gradients whose convolutions a CPU is quick at inside of a loop.
+"""Gradients with convolutions that are fast inside a loop on CPUs.
 
-The compiler for CPUs has quick code for convolutions that are channels-last. It brings
-others into that order, but not inside of a loop such as that of the local steps; and
-the gradients of any convolution are others. There they would take many times as long.
+XLA for CPUs has fast code for channels-last convolutions. It converts other layouts,
+but not inside a loop such as the local steps, and the gradient of a convolution is
+never channels-last by itself. Without this rewrite it would take many times as long.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 
 def channels_last_gradient(loss: Callable, has_aux: bool = False) -> Callable:
-    """Makes what `jax.value_and_grad` makes, with all convolutions channels-last.
+    """Does what `jax.value_and_grad` does, with all convolutions channels-last.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax.drivers.convolutions import channels_last_gradient
@@ -37,7 +37,7 @@ def channels_last_gradient(loss: Callable, has_aux: bool = False) -> Callable:
 
 
 def _rewrite(part):
-    """Rewrites the programs in a parameter of an equation; leaves all else alone."""
+    """Rewrites a parameter of an equation if it holds programs."""
     # Since JAX 0.12 the two names mean one class, whose `jaxpr` is the object itself.
     match part:
         case Jaxpr():

@@ -16,8 +16,8 @@ def fused(
 ) -> Callable:
     """Compiles a round of all workers into one program.
 
-    Donation lets the next state take the memory of the last, so a round needs one
-    copy of the state; the state that was passed in is gone afterwards.
+    The state is donated: the next state reuses its memory, so a round needs only one
+    copy of the state, and the state that was passed in is invalid afterwards.
     """
     compiled = jax.jit(run, donate_argnums=0, compiler_options=compiler_options)
 
@@ -27,6 +27,6 @@ def fused(
         check_present(present, state)
         return compiled(state, batches, unless_all(present))
 
-    # As compiled functions have it, for those who read the program.
+    # Like a jitted function, so that overlap_report can read the program.
     overlap_round.__dict__["lower"] = compiled.lower
     return overlap_round

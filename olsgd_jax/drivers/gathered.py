@@ -1,7 +1,7 @@
-"""Gradients at the whole model, where the devices of a worker each keep a part of it.
+"""Gradients for workers whose devices each hold a shard of the model (FSDP).
 
-Left to itself, the compiler may cut activations as it finds the parameters cut, and
-bring them back with exchanges, which leave no room for those of the mean.
+By default the compiler may shard activations as the parameters are sharded, and
+exchange them at every step. Those exchanges would keep the mean from overlapping.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ from olsgd_jax.workers.sharding import shard_specs
 
 
 def gathered_gradient(mesh: Mesh) -> Gradient:
-    """Makes what `jax.value_and_grad` makes, of parameters that are gathered first.
+    """Does what `jax.value_and_grad` does, after gathering the parameters.
 
-    So the devices of a worker share its batch and nothing else. Gradients are cut again
-    as the parameters are.
+    The devices of a worker then split only its batch. The gradients are sharded as the
+    parameters are.
 
     Args:
-      mesh: with an axis `fsdp`.
+      mesh: a mesh with an axis `fsdp`.
     """
 
     def gradient(loss: Callable, has_aux: bool = False) -> Callable:
         def at_whole(params: ArrayTree, *args):
-            # Whoever hands them over keeps them in parts.
+            # The caller keeps them sharded.
             parts = lax.with_sharding_constraint(params, shard_specs(params, mesh))
             return loss(lax.with_sharding_constraint(parts, PartitionSpec()), *args)
 

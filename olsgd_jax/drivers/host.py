@@ -1,11 +1,11 @@
-"""The host driver: for CPUs, where nothing overlaps inside of one program.
+"""The host driver: for CPUs, where nothing overlaps inside one program.
 
-A second thread averages the models, bucket by bucket, while the first runs the local
-steps, as the paper does it. Then the first mixes what has arrived while the rest is on
-its way. Every process takes part in one mean at a time, so all of them meet in the same
-order, and the thread ends with its round.
+As in the paper, a second thread averages the models while the first runs the local
+steps. The mean is made bucket by bucket, and the first thread mixes the buckets that
+have arrived while the others are in flight. A process averages one bucket at a time, so
+all processes average them in the same order. The thread ends with its round.
 
-What a program hands back it has copied, so each is asked only for what it changes.
+A program copies its results, so each program returns only what it changes.
 
 In a trace of `jax.profiler`, the programs are named after their part of the round:
 "local steps", "mean" and "mix", the last two once for every bucket.
@@ -56,7 +56,7 @@ def host(
     mapping: Mapping | None,
     annotate: Annotate = trace,
 ) -> Callable[..., tuple[WorkerState, RoundRecord]]:
-    """Makes a round out of its parts.
+    """Builds a round from its parts.
 
     The parts of a blocking strategy run one after the other. That hides nothing, but
     shows how long each takes.
@@ -64,9 +64,9 @@ def host(
     Args:
       parts: the parts of one worker's round.
       reduction: how messages become a mean.
-      check: raises where state and batches do not fit.
-      mesh: where the workers are.
-      mapping: how their code is mapped.
+      check: raises if state and batches do not match.
+      mesh: the workers' mesh, or None for lanes of one device.
+      mapping: how the workers' code is mapped.
       annotate: marks the time of each part.
 
     >>> from contextlib import contextmanager
@@ -88,7 +88,7 @@ def host(
     mix
     """
 
-    # A program of nothing: what it checks, it checks when it is traced.
+    # An empty program: it checks while it is traced.
     checked = jax.jit(check)
 
     def worker_steps(start: WorkerState, batches: Batch, present: Present | None):
@@ -137,7 +137,7 @@ def host(
                     sent.append(bucket.result())
                     mixed |= run("mix", mix, state, stepped, sent, present)
             except BaseException:
-                # Or leaving would wait for all the buckets that are left.
+                # Without this, leaving the context would wait for all other buckets.
                 thread.shutdown(wait=False, cancel_futures=True)
                 raise
         return put_mixed(end, mixed, present), RoundRecord(losses)

@@ -1,6 +1,6 @@
 """The programs that average and mix the models of a round, bucket by bucket.
 
-A program copies what it hands back, so a mix is asked only for what it changes.
+A program copies its results, so a mix returns only what it changes.
 """
 
 from collections.abc import Callable, Hashable
@@ -27,24 +27,24 @@ from olsgd_jax.workers.axis import on_workers
 from olsgd_jax.workers.sharding import place, state_shardings
 
 MIXED = ("params", "strategy_state", "model_state", "round", "reduction_state")
-"""What a mix changes of a state, where all workers are present."""
+"""Fields of the state that a mix changes if all workers are present."""
 
 Fields = dict[str, ArrayTree]
 
 
 class Programs(NamedTuple):
-    """One of each for every bucket, to be run in this order."""
+    """One mean and one mix for every bucket, to be run in this order."""
 
-    # state, present -> the mean of a bucket, and what the reduction keeps of it
+    # state, present -> the mean of a bucket, and the reduction's state for it
     means: list[Callable]
-    # state, stepped, the buckets so far, present -> what can be mixed now, by its place
+    # state, stepped, buckets so far, present -> the leaves that can be mixed, by index
     mixes: list[Callable]
 
 
 def make_programs(
     parts: RoundParts, reduction: Reduction, mesh: Mesh | None, mapping: Mapping | None
 ) -> Callable[[WorkerState, Present | None], Programs]:
-    """Gives a function that knows the programs for a state; arguments as of `host`.
+    """Gives a function that makes the programs for a state; arguments as in `host`.
 
     >>> import jax.numpy as jnp, optax
     >>> from olsgd_jax import cocod_sgd, exact, init_state, plain_loss
@@ -86,7 +86,7 @@ def make_programs(
         codes = [partial(mean_of_bucket, number=i, num=num) for i in range(num)]
         means = [jax.jit(on_workers(code, mesh, mapping)) for code in codes]
         buckets = [jax.eval_shape(mean, state, present) for mean in means]
-        # The steps are a loop, which changes no type.
+        # The local steps are a loop, so they change no type.
         stepped = {name: getattr(state, name) for name in parts.stepped}
         return Programs(means, _mixes(mix_all, state, stepped, buckets, present, mesh))
 
@@ -105,9 +105,9 @@ def _mixes(
     present: ArrayTree,
     mesh: Mesh | None,
 ) -> list[Callable]:
-    """Makes a program for what each bucket was the last to be needed for.
+    """Makes one program per bucket, for all results that need no later bucket.
 
-    All it is given of arrays are their shapes.
+    The arguments are shapes, not arrays.
     """
     of_buckets = [_each(i, bucket) for i, bucket in enumerate(buckets)]
     arrivals = [_each(0, state), _each(0, stepped), *of_buckets, _each(0, present)]
@@ -115,7 +115,7 @@ def _mixes(
     needed = last_needed(whole.jaxpr, list(chain(*arrivals)))
 
     def make_mix(number: int) -> Callable:
-        # Nothing is donated: in place, a mix first copies what it overwrites.
+        # Nothing is donated: an in-place mix first copies what it overwrites.
         @jax.jit
         def mix(
             start: WorkerState,
@@ -123,7 +123,7 @@ def _mixes(
             sent: list[Outgoing],
             present: Present | None,
         ) -> dict[int, jax.Array]:
-            # Nothing that is handed back needs these.
+            # No result of this program depends on these.
             later = jax.tree.map(
                 lambda x: jnp.zeros(x.shape, x.dtype), buckets[number + 1 :]
             )
@@ -140,7 +140,7 @@ def _mixes(
 def put_mixed(
     end: WorkerState, mixed: dict[int, jax.Array], present: Present | None
 ) -> WorkerState:
-    """Puts what all mixes of a round gave in its place.
+    """Puts the results of all mixes of a round into the state.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import WorkerState
@@ -156,8 +156,8 @@ def put_mixed(
 
 
 def changed_by_mix(present: Present | None) -> tuple[str, ...]:
-    """Names what a mix changes of a state."""
-    # Of an absent worker, what its steps did to the optimizer is taken back.
+    """Names the fields of the state that a mix changes."""
+    # The mix also undoes what the steps did to an absent worker's optimizer state.
     return MIXED if present is None else (*MIXED, "opt_state")
 
 

@@ -1,4 +1,4 @@
-"""make_round: a loss, an optimizer and a strategy become `overlap_round`."""
+"""make_round: builds a round from a loss, an optimizer and a strategy."""
 
 from collections.abc import Callable
 from typing import get_args
@@ -50,35 +50,35 @@ def make_round(
     """Builds the compiled round of all workers.
 
     Args:
-      loss: what is minimised; see `plain_loss` and `classification`.
+      loss: the loss to minimise; see `plain_loss` and `classification`.
       optimizer: any optax optimizer; learning-rate schedules are part of it.
       strategy: how workers communicate.
       sync_period: τ, local steps in a round.
-      mesh: where the workers are, as `worker_mesh` makes it; None for lanes of one
-        device.
+      mesh: the workers' mesh, made by `worker_mesh`; None for lanes of one device.
       mapping: "shard_map" (default with a mesh), "pmap", or "vmap" (default without).
-      model_state_policy: "local" keeps batch statistics and the like with their
-        worker; "averaged" averages them with the models.
-      stream: send a part of the models with every local step, instead of all of them
-        at the round's start; for delayed strategies. The numbers stay the same.
-      driver: "fused" for one program, "host" for programs that a second thread
-        overlaps. By default "host" for delayed strategies on CPUs of several
-        processes unless they are streamed, else "fused".
-      platform: how the round is compiled; by default so that it overlaps on the
-        mesh's devices, see `platform_of`.
-      reduction: how models and gradients become a mean. `send_nothing()` gives the
-        same round without communication, to measure what communication adds to it.
+      model_state_policy: "local" lets every worker keep its own model state, such as
+        batch statistics; "averaged" averages it with the models.
+      stream: whether to send a fragment of the models with every local step, instead
+        of all of them at the round's start; for delayed strategies. The results are
+        the same.
+      driver: "fused" for one program, "host" for programs on two host threads. The
+        default is "host" for delayed strategies that are not streamed, on CPUs with
+        several processes, and "fused" otherwise.
+      platform: how the round is compiled. The default overlaps on the mesh's devices;
+        see `platform_of`.
+      reduction: how models and gradients become a mean. Pass `send_nothing()` for the
+        same round without communication, to measure what communication adds.
 
     Returns:
-      overlap_round(state, batches, present=None) -> (state, record). State as
-      `init_state` makes it; it is donated, so use the one returned. Batches have
-      leading axes (worker, local step). `present`, one bool for every worker, says who
-      takes part in this round; by default all do. The mean is over those present; an
-      absent worker, which needs batches of the right shape, keeps what is its own (see
-      `absence`). A mask is looked at before the round starts: one made with NumPy is
-      there, for others the call waits. Calls return before the round has ended; on
-      several devices of one CPU, `jax.block_until_ready` now and then: with 32 rounds
-      under way they can block each other for good.
+      overlap_round(state, batches, present=None) -> (state, record). `init_state`
+      makes the first state. The state is donated, so use the returned one. Batches have
+      leading axes (worker, local step). `present` has one bool per worker and says who
+      takes part in this round; by default all workers do. The mean is over the workers
+      present. An absent worker keeps its own state (see `absence`), but still needs
+      batches of the right shape. The mask is read before the round starts, so pass a
+      NumPy array; for a JAX array the call waits until it is computed. A call returns
+      before the round has ended. On several devices of one CPU, call
+      `jax.block_until_ready` now and then: 32 pending rounds can deadlock.
 
     >>> import jax.numpy as jnp, optax
     >>> from olsgd_jax import init_state, make_round, overlap_local_sgd, plain_loss
@@ -104,7 +104,7 @@ def make_round(
     check_count("sync_period", sync_period)
     if stream:
         check_delayed("stream must be False", strategy)
-    # A streamed round is one program, whatever its platform makes of it.
+    # A streamed round is always one program.
     driver = driver or ("fused" if stream else default_driver(mesh, strategy))
     check_choice("driver", driver, get_args(Driver))
     platform = platform or platform_of(mesh)

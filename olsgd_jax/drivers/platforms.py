@@ -1,19 +1,19 @@
-"""What makes a mean and the local steps overlap, and run fast, on each platform.
+"""How the mean overlaps the local steps on each platform, and how both run fast.
 
-Compilers differ in what they overlap by themselves. The form of the mean and the
-options here are those for which the scheduled program shows the overlap.
+Compilers differ in what they overlap by default. The forms and compiler options here
+are those whose scheduled programs show the overlap.
 
-    CPU                nothing overlaps inside of one program; convolutions inside of a
-                       loop are slow unless they are channels-last
-    GPU                one collective can run concurrently with a loop: the mean is one
-                       vector
+    CPU                nothing overlaps inside one program; convolutions in a loop are
+                       slow unless they are channels-last
+    GPU                one collective can run concurrently with a loop, so the mean is
+                       one vector
     TPU v5e            cannot run an all-reduce asynchronously, and fusing it into the
-                       loop is slow to compile; but exchanges are asynchronous: the mean
-                       is made of exchanges; with a single step it is one vector that is
-                       fused into the step
-    other TPUs         the sparse cores carry a collective of many arrays during a loop,
-                       if asked to; but not while the devices of a worker need them for
-                       gradients: then the mean is exchanged as on v5e
+                       loop is slow to compile. Exchanges are asynchronous, so the mean
+                       is made of exchanges; with a single step it is one vector, fused
+                       into the step
+    other TPUs         with the right options, the sparse cores run a collective of many
+                       arrays during a loop, but not if the devices of a worker need
+                       them for gradients; then the mean is exchanged as on v5e
 """
 
 from typing import NamedTuple
@@ -34,16 +34,16 @@ from olsgd_jax.workers.axis import WORKERS
 from olsgd_jax.workers.mesh import FSDP, worker_devices
 from olsgd_jax.workers.mesh_checks import check_mesh
 
-# GPUs before Hopper do not schedule for overlap unless asked to.
+# GPUs before Hopper do not schedule for overlap by default.
 SCHEDULE_FOR_OVERLAP = {"xla_gpu_enable_latency_hiding_scheduler": True}
-# A loop counts together with the collectives inside it, which the devices of a worker
-# need at every step: the limit has to leave room for them and for the mean.
+# The collectives inside a loop, which the devices of a worker need at every step, count
+# toward the limit, so it must allow for them and for the mean.
 MANY_COLLECTIVES = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4096}
-# Sums are joined up to this size. A fragment that is joined with a sum of the forward
-# pass, such as that of synchronous batch norm, would have to wait for it.
+# XLA combines all-reduces up to this size. A fragment that is combined with one of the
+# forward pass, such as that of synchronous batch norm, would have to wait for it.
 FRAGMENTS_APART = {"xla_gpu_all_reduce_combine_threshold_bytes": 2**20}
-# One of the orders of instructions that the compiler for TPUs tries. By itself it takes
-# the one for which it expects to keep least at a time, but another one may keep less.
+# One of the schedulers that XLA for TPUs tries. By default it picks the one with the
+# lowest estimated peak memory, but another one may need less.
 ORDER = {"xla_memory_scheduler": "list"}
 EXCHANGE = {"xla_tpu_enable_async_all_to_all": "true", **ORDER}
 FUSE_INTO_LOOPS = {
@@ -52,8 +52,8 @@ FUSE_INTO_LOOPS = {
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion_while_loops": "true",
 }
-# All arrays, however small, many and large, in the one collective that is carried; and
-# no look-ups of embeddings on these cores, which would wait for them at every step.
+# One collective for all arrays, however small, many or large, runs on the sparse cores.
+# Embedding look-ups stay off these cores, since they would wait for it at every step.
 SPARSE_CORES = {
     "xla_tpu_enable_sparse_core_collective_offload_all_reduce": "true",
     "xla_tpu_sparse_core_all_reduce_offload_min_size_in_bytes": 0,
@@ -67,14 +67,14 @@ SPARSE_CORES = {
 class Platform(NamedTuple):
     """How a round is compiled on one kind of device."""
 
-    form: Form  # of a delayed mean, under the fused driver
-    compiler_options: dict[str, str | bool | int]  # of the fused driver
-    gradient: Gradient = jax.value_and_grad  # of the loss
-    streamed: Form | None = None  # of a streamed mean; None: fragments
+    form: Form  # form of a delayed mean under the fused driver
+    compiler_options: dict[str, str | bool | int]  # for the fused driver
+    gradient: Gradient = jax.value_and_grad  # computes the gradient of the loss
+    streamed: Form | None = None  # form of a streamed mean; None for fragments
 
 
 def platform_of(mesh: Mesh | None) -> Platform:
-    """Chooses by the kind of the mesh's devices; lanes have no network to hide.
+    """Chooses the platform by the mesh's devices; lanes have no network to hide.
 
     >>> from olsgd_jax.drivers import platform_of
     >>> platform_of(None).compiler_options
@@ -82,7 +82,8 @@ def platform_of(mesh: Mesh | None) -> Platform:
     """
     device = jax.local_devices()[0] if mesh is None else mesh.devices.flat[0]
     if device.platform == "cpu":
-        # A sum across processes depends on an element's place: send as `host` does.
+        # The rounding of a sum across processes depends on where an element is in the
+        # vector, so this form sends the same buckets as the host driver.
         form = buckets_form(mesh) if _has_network(mesh) else tree_form
         return Platform(form, {}, channels_last_gradient)
     if mesh is None:
@@ -106,12 +107,12 @@ def compiler_options(
 ) -> dict[str, str | bool | int]:
     """Gives the compiler options with which a step of `distribute` overlaps.
 
-    `overlap_jit` passes them by itself. If you call `jax.jit` yourself, pass them as
-    its `compiler_options`; `jax.pmap` takes none.
+    `overlap_jit` passes them for you. If you call `jax.jit` yourself, pass them as its
+    `compiler_options`. `jax.pmap` accepts no options.
 
     Args:
-      mesh: where the workers are; None for lanes of one device.
-      axis_name: the mesh axis along which the workers lie.
+      mesh: the workers' mesh; None for lanes of one device.
+      axis_name: name of the worker axis of the mesh.
 
     >>> from olsgd_jax import compiler_options, worker_mesh
     >>> compiler_options(worker_mesh(1))  # a CPU overlaps nothing inside one program
@@ -130,7 +131,7 @@ def compiler_options(
 
 
 def default_driver(mesh: Mesh | None, strategy: Strategy) -> Driver:
-    """Chooses "host" where there is a network to hide and one program cannot hide it.
+    """Chooses "host" if there is a network to hide that one program cannot hide.
 
     >>> from olsgd_jax import overlap_local_sgd, worker_mesh
     >>> from olsgd_jax.drivers.platforms import default_driver

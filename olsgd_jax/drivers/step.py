@@ -1,4 +1,4 @@
-"""overlap_jit: a train step with the optax face, mapped over workers and compiled."""
+"""overlap_jit: maps a train step over the workers and compiles it."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,27 +25,27 @@ def overlap_jit(
     axis_name: str = WORKERS,
     donate_argnums: int | tuple[int, ...] = 0,
 ) -> Callable:
-    """Compiles a train step of one worker for all workers, so that it overlaps.
+    """Compiles one worker's train step for all workers, so that it overlaps.
 
     It maps the step over the workers, compiles it with the options that the mesh's
-    devices need (see `compiler_options`), donates the state, and refuses a step that
-    would hang or average twice.
+    devices need (see `compiler_options`), and donates the state. It raises an error if
+    the step would hang or average gradients twice.
 
     Args:
       train_step: one worker's step, as in `(state, batch) -> (state, loss)`. Its
-        optimizer is made by `distribute` with the same `axis_name`. Without it, a
-        decorator is returned: `@overlap_jit(mesh=mesh)`.
-      mesh: where the workers are, as `worker_mesh` makes it, or a mesh of your own
-        with an axis `axis_name`; the devices along other axes belong to one worker.
-        None for workers that are vmap lanes of one device.
-      axis_name: the mesh axis along which the workers lie.
-      donate_argnums: the arguments that hold state: their memory is used again, so use
-        what the step returns instead. All others hold data, which the devices of a
-        worker share.
+        optimizer is made by `distribute` with the same `axis_name`. Leave it out to get
+        a decorator: `@overlap_jit(mesh=mesh)`.
+      mesh: the workers' mesh, made by `worker_mesh`, or your own mesh with an axis
+        `axis_name`. The devices along its other axes belong to one worker. None for
+        workers that are vmap lanes of one device.
+      axis_name: name of the worker axis of the mesh.
+      donate_argnums: the arguments that hold state. Their memory is reused, so use the
+        state that the step returns. All other arguments hold data, which is split among
+        the devices of a worker.
 
     Returns:
-      A function of the same arguments with a leading worker axis on every array. Like
-      what `jax.jit` returns, it has `lower`, for `overlap_report` to read.
+      A function of the same arguments, with a leading worker axis on every array. It
+      has a method `lower`, like the result of `jax.jit`, for `overlap_report`.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import distribute, overlap_jit, overlap_local_sgd, to_workers
@@ -70,14 +70,14 @@ def overlap_jit(
     state_args = {donate_argnums} if isinstance(donate_argnums, int) else donate_argnums
 
     def checked_step(*args: ArrayTree) -> ArrayTree:
-        # While tracing: before compilation, and only then.
+        # Runs while tracing only, before compilation.
         placed = [
             place(x, _shardings(x, mesh, axis_name, i in state_args))
             for i, x in enumerate(args)
         ]
         program, shapes = _trace(mapped, placed, axis_name)
         checked = program
-        if mesh is None:  # vmap leaves no collective in the program to be seen
+        if mesh is None:  # under vmap no collective is left in the program
             checked = _trace_one(train_step, args, axis_name)
         check_step(checked.jaxpr, frozenset({axis_name}))
         results = jaxpr_as_fun(program)(*jax.tree.leaves(placed))
@@ -120,7 +120,7 @@ def _trace(mapped: Callable, args: Sequence[ArrayTree], axis_name: str) -> tuple
 def _trace_one(
     train_step: Callable, args: Sequence[ArrayTree], axis_name: str
 ) -> ClosedJaxpr:
-    """Traces one worker's step, as one of those that share a device."""
+    """Traces the step of one of the workers that share a device."""
     one = jax.eval_shape(lambda x: jax.tree.map(lambda leaf: leaf[0], x), args)
     num_workers = jax.tree.leaves(args)[0].shape[0]
     return jax.make_jaxpr(train_step, axis_env=[(axis_name, num_workers)])(*one)
@@ -129,7 +129,7 @@ def _trace_one(
 def _shardings(
     tree: ArrayTree, mesh: Mesh | None, axis_name: str, is_state: bool
 ) -> ArrayTree:
-    """How state, or data that the devices of a worker share, lies on the mesh."""
+    """Gives the shardings of state, or of data that a worker's devices split."""
     if mesh is None:
         return None
     if is_state:
@@ -178,7 +178,7 @@ def _check_arguments(args: tuple, mesh: Mesh | None, axis_name: str) -> None:
 
 
 def _check_returned(states: list[ArrayTree], results: ArrayTree) -> None:
-    """Raises if a step keeps its new state to itself, as one that updates in place."""
+    """Raises if a step does not return its new state, but updates it in place."""
     largest = max(jax.tree.leaves(states), key=np.size, default=None)
     if largest is None:
         return
@@ -196,7 +196,7 @@ def _is_key(x: ArrayTree) -> bool:
 
 
 def _is_same_for_all(keys: jax.Array) -> bool:
-    """Whether all keys of this process are equal; others hold keys of their own."""
+    """Whether all keys of this process are equal; it cannot see the other keys."""
     data = [
         np.asarray(jax.random.key_data(x.data)).reshape(x.data.shape[0], -1)
         for x in keys.addressable_shards

@@ -1,15 +1,14 @@
-"""What a traced train step shows to be wrong, before it is compiled.
+"""Finds mistakes in a traced train step, before it is compiled.
 
-Every value of the program either varies between workers, as far as can be seen, or is
-the same on all of them. Floating-point inputs vary; counters and keys do not decide
-anything here; a collective over the workers makes its result the same on all of them;
-everything else varies if an input of it does. Then
+Every value of the program is taken either to vary between workers or to be the same on
+all of them. Floating-point inputs vary; other inputs, such as counters and keys, do
+not. The result of a collective over the workers is the same on all of them. Any other
+result varies if one of its inputs does. Then
 
-    a branch that holds a collective must not depend on a value that varies: workers
-    that take different branches would wait for each other for ever;
+    a branch that contains a collective must not depend on a value that varies: workers
+    that take different branches would wait for each other forever;
 
-    gradients that are handed to `distribute` must vary: otherwise somebody has
-    averaged them already.
+    gradients passed to `distribute` must vary: otherwise they are averaged already.
 """
 
 from collections.abc import Hashable, Sequence
@@ -19,7 +18,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 GRADIENTS = "olsgd_jax gradients"
-"""Marks the gradients that `update` is given in a traced program."""
+"""Marks the gradients that `update` gets, in a traced program."""
 
 
 _SAME = {"psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant"}
@@ -27,13 +26,13 @@ _COLLECTIVES = _SAME | {"all_to_all", "ppermute", "reduce_scatter", "psum_scatte
 
 
 def check_step(program: Jaxpr, axis_names: frozenset[Hashable]) -> None:
-    """Raises if a traced step would hang, or averages gradients twice.
+    """Raises if a traced step would hang or average gradients twice.
 
     Args:
       program: a step mapped over the workers.
-      axis_names: the mapped axes along which the workers lie.
+      axis_names: names of the mapped worker axes.
     """
-    given: list[bool] = []  # whether each gradient that distribute is given varies
+    given: list[bool] = []  # whether each gradient passed to distribute varies
     varies = [_is_float(x) for x in program.invars]
     _follow(program, varies, axis_names, given)
     if given and not any(given):
@@ -49,7 +48,7 @@ def _follow(
     axis_names: frozenset[Hashable],
     given: list[bool],
 ) -> list[bool]:
-    """Says which results of a program vary, given which of its inputs do."""
+    """Gives which results of a program vary, from which of its inputs vary."""
     known = dict(zip(program.invars, varies, strict=True))
 
     def of(x: Literal | Var) -> bool:
@@ -79,21 +78,21 @@ def _results(
         if chooses and any(_communicates(x, axis_names) for x in inner):
             raise ValueError(
                 "workers must agree on every branch that communicates, but this step "
-                "chooses one by values that differ between them, and would hang where "
-                "they choose differently; put a wrapper such as optax.apply_if_finite "
+                "chooses one by values that differ between workers, and would hang if "
+                "they chose differently; put a wrapper such as optax.apply_if_finite "
                 "inside: distribute(apply_if_finite(optimizer, ...), ...)"
             )
         branches = [_follow(x, operands, axis_names, given) for x in inner]
         return [chooses or any(results) for results in zip(*branches, strict=True)]
     if eqn.primitive.name == "scan":
         [body] = inner
-        # Its parts are told by their shapes: what is scanned has one axis more outside.
+        # Shapes tell its parts apart: scanned arrays have one more axis outside.
         num_carry = _same_rank(eqn.outvars, body.outvars)
         num_xs = len(inputs) - _same_rank(eqn.invars, body.invars)
         num_consts = len(inputs) - num_carry - num_xs
         consts, carry = inputs[:num_consts], inputs[num_consts:][:num_carry]
         others = inputs[num_consts + num_carry :]
-        while True:  # what varies after a pass varies in the next
+        while True:  # a value that varies after one pass varies in the next
             results = _follow(body, [*consts, *carry, *others], axis_names, given)
             after = [x or y for x, y in zip(carry, results[:num_carry], strict=True)]
             if after == carry:
@@ -134,7 +133,7 @@ def _programs(eqn: JaxprEqn) -> list[Jaxpr]:
     found = []
     for value in eqn.params.values():
         for item in value if isinstance(value, tuple) else (value,):
-            item = getattr(item, "jaxpr", item)  # a closed one holds one
+            item = getattr(item, "jaxpr", item)  # a ClosedJaxpr holds a Jaxpr
             if isinstance(item, Jaxpr):
                 found.append(item)
     return found

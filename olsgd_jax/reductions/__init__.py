@@ -10,4 +10,4 @@ REDUCTIONS: dict[str, Callable[..., Reduction]] = {
     "exact": exact,
     "send_nothing": send_nothing,
 }
-"""Builder of every reduction by its name."""
+"""Builder of every reduction, by name."""

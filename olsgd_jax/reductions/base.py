@@ -1,17 +1,17 @@
-"""Reduction: how the messages of all workers become one.
+"""Reduction: how the messages of all workers become a mean.
 
 A strategy says what a worker sends, its message, and when that is known. A reduction
-says how the messages of all workers become their mean, and may remember something of
-what it sent:
+says how the messages of all workers become their mean. It may keep state from one
+message to the next:
 
     init        message -> state           () or trees like the message
     reduce      message, state -> mean, state
     exchange    shards -> shards           makes the same mean in two steps, or None
-    payload     message -> bytes           what a worker hands to the network
-    is_lossless                            whether numbers arrive as they are
+    payload     message -> bytes           number of bytes that a worker sends
+    is_lossless                            whether numbers arrive unchanged
 
-`reduce` treats every element by itself or in small blocks, so a message may be cut, and
-its state with it, and the fragments be reduced one by one.
+`reduce` works on single elements or small blocks, so a message and its state can be cut
+into fragments that are reduced one by one.
 """
 
 from collections.abc import Callable, Hashable
@@ -23,7 +23,7 @@ from olsgd_jax.workers.axis import WORKERS
 
 @runtime_checkable
 class Reduce(Protocol):
-    """Makes the mean of all workers' messages; code of one worker."""
+    """Computes the mean of all workers' messages; runs on each worker."""
 
     def __call__(
         self,
@@ -36,21 +36,21 @@ class Reduce(Protocol):
 
         Args:
           message: this worker's arrays.
-          state: what `init`, or the last call, gave for this message.
-          axis_name: the mapped axis, or axes, along which the workers lie.
-          hold: takes what has arrived and gives it back, but not before something
-            else is there. Arrays are then sent as they are, and what remains to be
-            computed of the mean comes after it.
+          state: the state from `init`, or from the last call for this message.
+          axis_name: name, or names, of the worker axis.
+          hold: delays the arrays that have arrived until some other value is computed.
+            If it is given, arrays are sent as they are, and the rest of the mean is
+            computed afterwards.
         """
         ...
 
 
 @runtime_checkable
 class Exchange(Protocol):
-    """Hands shard j of every array to worker j; code of one worker."""
+    """Sends shard j of every array to worker j; runs on each worker."""
 
     def __call__(self, shards: ArrayTree, axis_name: str = WORKERS) -> ArrayTree:
-        """Gives what arrives: in shard i, what worker i has sent."""
+        """Gives the shards received; shard i is from worker i."""
         ...
 
 
@@ -70,16 +70,16 @@ class Reduction(NamedTuple):
     init: Callable[[Message], ReductionState]
     reduce: Reduce
     payload: Callable[[Message], int]
-    # Otherwise the number of workers present is not part of the message.
+    # If not, the number of workers present is sent apart from the message.
     is_lossless: bool = False
-    # For a mean that is the sum, over workers, of messages divided by their number. Its
-    # shards can be added up where they arrive: devices that cannot send and add at the
-    # same time make the mean of two exchanges.
+    # For a plain mean, the sum over workers of message / num_workers. Its shards can be
+    # added up where they arrive, so devices that cannot send and add at the same time
+    # compute the mean in two exchanges.
     exchange: Exchange | None = None
 
 
 def check_reduction(reduction: object) -> None:
-    """Raises unless `reduction` is one that was built.
+    """Raises unless `reduction` is a `Reduction` object.
 
     >>> check_reduction("exact")
     Traceback (most recent call last):

@@ -12,7 +12,7 @@ from olsgd_jax.workers.axis import WORKERS, worker_axes
 
 
 def exact() -> Reduction:
-    """Builds the exact mean, which keeps nothing from one message to the next.
+    """Builds the exact mean, which has no state.
 
     >>> from olsgd_jax import exact
     >>> exact().name
@@ -37,9 +37,9 @@ def worker_mean(
 
     Args:
       tree: this worker's arrays.
-      axis_name: the mapped axis, or axes, along which the workers lie.
-      hold: takes the sum of the arrays and gives it back, but not before something
-        else is there. They are then sent as they are, and divided behind it.
+      axis_name: name, or names, of the worker axis.
+      hold: delays the sum of the arrays until some other value is computed. If it is
+        given, arrays are sent as they are, and the sum is divided afterwards.
 
     Returns:
       The mean, the same on every worker.
@@ -53,7 +53,7 @@ def worker_mean(
 
 
 def num_bytes(message: Message) -> int:
-    """Counts the bytes of a message as it is; shapes suffice.
+    """Counts the bytes of an uncompressed message, from its shapes.
 
     >>> num_bytes({"w": jnp.zeros((2, 3)), "b": jnp.zeros(2, jnp.bfloat16)})
     28
@@ -73,15 +73,15 @@ def _reduce(
     def divide(tree: ArrayTree) -> ArrayTree:
         return jax.tree.map(lambda x: x / size, tree)
 
-    # Divided first: a division after the sum would be fused with the mean's use, and on
-    # CPUs its last bits would depend on what that is. Where the mean has to wait, the
-    # quotients would need memory of their own for as long as they travel.
+    # Divided first: a division after the sum would be fused with the code that uses the
+    # mean, and on CPUs the last bits would depend on that code. With `hold` it is
+    # divided last, because the quotients would need memory of their own until then.
     mean = lax.psum(divide(message) if hold is None else message, axes)
     if hold is not None:
         mean = divide(hold(mean))
-    # A checked shard_map types a mean as one value for all workers. As one of two
-    # values to choose from it becomes each worker's own copy again, as the branches
-    # of a cond and the carry of a scan want it. The compiler drops the choice.
+    # With check_vma, shard_map types a mean as one value for all workers. The branches
+    # of a cond and the carry of a scan need each worker's own copy. Selecting between
+    # the mean and the worker's own value makes it one; the compiler drops the select.
     mean = jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, message)
     return mean, state
 

@@ -8,7 +8,7 @@ from olsgd_jax.workers.axis import WORKERS
 
 
 def send_nothing() -> Reduction:
-    """Builds a reduction that gives every worker its own message back.
+    """Builds a reduction that returns every worker's own message.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import send_nothing
