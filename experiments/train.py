@@ -27,7 +27,7 @@ import jax
 from rich.console import Console
 
 from experiments.cli.diverging import add_divergence_options, rollbacks_of
-from experiments.cli.dry_run import describe_run
+from experiments.cli.dry_run import check_resume, describe_run
 from experiments.cli.one_run import run
 from experiments.cli.options import (
     add_config_options,
@@ -84,7 +84,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="say what would run, and how long; reads neither data nor checkpoints",
+        help="train nothing; say what would run and roughly how long it would take, "
+        "or why it would not start. Reads no data and changes no file. In one process, "
+        "checks the checkpoints that --resume would use",
     )
     parser.add_argument(
         "--tensorboard", action="store_true", help="write event files to OUT/events too"
@@ -138,13 +140,22 @@ def train_as_asked(
     return 0
 
 
-def check_as_asked(args: argparse.Namespace) -> None:
-    """Raises what `train_as_asked` would, and leaves the output as it is."""
+def check_as_asked(
+    config: Config, components: Components, args: argparse.Namespace
+) -> list[str]:
+    """Raises what `train_as_asked` would, and changes nothing on disk.
+
+    Returns:
+      What the run would say about its checkpoints.
+    """
     Due(args.save_every, args.save_minutes)
-    rollbacks_of(args)
+    rollbacks = rollbacks_of(args)
     check_output(args)
+    if args.resume and jax.process_count() == 1:
+        return check_resume(config, components, rollbacks, args)
     with tempfile.TemporaryDirectory() as directory:
         Checkpoints(directory, args.keep).close()
+    return []
 
 
 def show(config: Config, args: argparse.Namespace, console: Console) -> None:
@@ -167,12 +178,13 @@ def main() -> int | str | None:
         jax.config.update("jax_num_cpu_devices", args.cpu_devices or own)
         outline = outline_dataset(config.dataset) if args.dry_run else None
         components = build(config, outline)
-        if args.dry_run:
-            check_as_asked(args)
+        said = check_as_asked(config, components, args) if args.dry_run else []
     except (ValueError, OSError) as error:
         parser.error(str(error))
     console = Console(quiet=process.id > 0)
     if args.dry_run:
+        for text in said:
+            console.print(text, markup=False, soft_wrap=True)
         return describe_run(config, components, console)
     with Preemption() as preempted:
         status = train_as_asked(config, components, preempted, parser, args, console)

@@ -2,7 +2,9 @@
 
 import contextlib
 import io
+import json
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from experiments import train
 from olsgd_jax.training import read_records
+from olsgd_jax.training.checkpoints.integrity import write_checksums
 from tests.mistakes import run
 
 SMALL = [
@@ -152,6 +155,62 @@ def test_a_dry_run_refuses_what_the_run_refuses(options, message, how, tmp_path)
     assert stop.value.code == 2
     assert message in written.getvalue()
     assert [x.name for x in held.iterdir()] == ["run.jsonl"]
+
+
+def of_another_format(checkpoint):
+    sums = checkpoint / "checksums.json"
+    sums.write_text(sums.read_text().replace('"format": 2', '"format": 3'))
+
+
+def without_facts(checkpoint):
+    about = checkpoint / "about" / "metadata"
+    kept = json.loads(about.read_text())
+    del kept["facts"]["layout"]
+    about.write_text(json.dumps(kept))
+    write_checksums(checkpoint)
+
+
+def cut_off(checkpoint):
+    largest = max(checkpoint.rglob("*"), key=lambda x: x.is_file() and x.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-1])
+
+
+def unchanged(checkpoint):
+    pass
+
+
+def tree_of(directory):
+    return {x: x.is_file() and x.read_bytes() for x in directory.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "options", "status", "message"),
+    [
+        (unchanged, [], 0, "Resuming after round 4"),
+        (unchanged, ["--num-workers", "2"], 0, "Resuming after round 4"),
+        (unchanged, ["--width", "8"], 2, "width was 4, not 8"),
+        (unchanged, ["--keep", "0"], 2, "keep must be at least 1"),
+        (of_another_format, [], 2, "OUT/checkpoints/4 has format 3"),
+        (without_facts, [], 2, "got one without layout"),
+        (cut_off, [], 0, "checkpoint OUT/checkpoints/4 is damaged"),
+        (shutil.rmtree, [], 0, "No checkpoint to resume from"),
+    ],
+)
+def test_a_dry_run_resumes_as_the_run_would_and_leaves_the_files(
+    runs, spoil, options, status, message, tmp_path
+):
+    out = tmp_path / "out"
+    shutil.copytree(runs["first"], out)
+    spoil(out / "checkpoints" / "4")
+    before = tree_of(out)
+    words = [*SMALL, "--resume", "--out", str(out), *options]
+    dry = command(*words, "--dry-run")
+    assert tree_of(out) == before
+    for done in (dry, command(*words)):
+        assert done.returncode == status, done.stderr
+        said = " ".join((done.stdout + done.stderr).split())
+        assert message.replace("OUT", str(out)) in said
+        assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,25 @@
 """What a run would be, and about how long it would take."""
 
+import argparse
 import dataclasses
+import pathlib
+import tempfile
 import time
+import warnings
 
 import jax
 from rich.console import Console
 from rich.table import Table
 
-from olsgd_jax.training import Components, Config, describe
+from experiments.cli.output import CHECKPOINTS, describe_start, silence_orbax
+from olsgd_jax.training import (
+    Checkpoints,
+    Components,
+    Config,
+    RollbackPolicy,
+    describe,
+    train,
+)
 
 PROBE = 8  # examples whose gradient is timed for an estimate
 
@@ -27,6 +39,41 @@ def describe_run(config: Config, components: Components, console: Console) -> No
     with console.status("timing a gradient"):
         seconds = estimate(config, components, facts.num_steps)
     console.print(f"About {_words(seconds)}, from the gradient of {PROBE} examples")
+
+
+def check_resume(
+    config: Config,
+    components: Components,
+    rollbacks: RollbackPolicy,
+    args: argparse.Namespace,
+) -> list[str]:
+    """Resumes as the run would, and trains nothing.
+
+    The checkpoints are read through links in a temporary directory, so that a damaged
+    one keeps its name.
+
+    Returns:
+      What the run would say before its first round.
+
+    Raises:
+      ValueError: if the run would not start.
+    """
+    own = args.out.absolute() / CHECKPOINTS
+    silence_orbax()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        warnings.catch_warnings(record=True, action="always") as caught,
+    ):
+        try:
+            for path in own.iterdir() if own.exists() else ():
+                if path.name.isdecimal():
+                    pathlib.Path(directory, path.name).symlink_to(path)
+            with Checkpoints(directory, args.keep) as checkpoints:
+                train(config, components, checkpoints=checkpoints, rollbacks=rollbacks)
+                said = [*(str(x.message) for x in caught), describe_start(checkpoints)]
+        except (ValueError, OSError) as error:
+            raise ValueError(str(error).replace(directory, str(own))) from error
+        return [text.replace(directory, str(own)) for text in said]
 
 
 def estimate(config: Config, components: Components, num_steps: int) -> float:

@@ -92,10 +92,13 @@ def open_checkpoints(
             "processes"
         )
         return contextlib.nullcontext()
-    # orbax logs the errors that it raises, with their traces; `train` says them in a
-    # line.
-    logging.getLogger("absl").addFilter(_is_not_of_orbax)
+    silence_orbax()
     return Checkpoints(args.out / CHECKPOINTS, args.keep)
+
+
+def silence_orbax() -> None:
+    """Keeps orbax from logging the errors that it raises, with their traces."""
+    logging.getLogger("absl").addFilter(_is_not_of_orbax)
 
 
 def describe_start(checkpoints: Checkpoints | None) -> str:
