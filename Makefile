@@ -67,9 +67,9 @@ docs: $(VENV)/installed-docs
 run-tests: $(VENV)/installed-dev $(AOT)/installed
 	@$(BIN)/python -VV
 	@$(BIN)/pip freeze | grep '^jax'
-	$(PYTEST) --doctest-modules olsgd_jax
-	$(PYTEST) --numprocesses auto $(filter-out $(LEFT_OUT),$(AS_USERS_DO))
-	XLA_FLAGS="$(QUICK)" $(PYTEST) --numprocesses auto \
+	$(PYTEST) --numprocesses 3 --doctest-modules olsgd_jax
+	$(PYTEST) --numprocesses 3 --dist worksteal $(filter-out $(LEFT_OUT),$(AS_USERS_DO))
+	XLA_FLAGS="$(QUICK)" $(PYTEST) --numprocesses 3 --dist worksteal \
 	  $(patsubst %,--ignore=%,$(sort $(AS_USERS_DO) $(LEFT_OUT)))
 
 clean:
