@@ -19,7 +19,7 @@ from experiments.cli.output import describe_stop
 from experiments.launch import end_all, free_coordinator, start
 from experiments.robustness.same_run import end_of
 from olsgd_jax.training import Checkpoints, Config, PreemptedError, Preemption, train
-from olsgd_jax.training.cluster import agreement
+from olsgd_jax.training.cluster import preemption
 from olsgd_jax.training.cluster.channel import Channel
 from olsgd_jax.training.cluster.preemption import RESUMABLE
 
@@ -152,14 +152,13 @@ def test_a_process_that_computes_still_takes_part_in_the_agreement():
 def test_one_that_is_gone_is_not_waited_for(monkeypatch):
     own, other = socket.socketpair()
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(agreement, "current_channel", lambda: Channel(0, [own]))
-    with own:
-        agreed = agreement.Agreement()
-        agreed.is_asked = True
+    monkeypatch.setattr(preemption, "current_channel", lambda: Channel(0, [own]))
+    with own, Preemption() as preempted:
+        signal.raise_signal(signal.SIGTERM)
         other.close()
         message = "must stay connected to stop together, got 1 of 2"
         with pytest.raises(ConnectionError, match=message):
-            agreed()
+            preempted()
 
 
 def test_processes_that_did_not_join_cannot_agree(monkeypatch):

@@ -1,5 +1,7 @@
 """Of the Python API, in a training loop of one's own."""
 
+import signal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,7 +63,7 @@ def mean_in_a_while_loop(x):
 
 def preempted(tmp):
     with Preemption() as asked:
-        asked._agreement.is_asked = True
+        signal.raise_signal(signal.SIGTERM)
         list(train(Config(num_rounds=2, width=4), preempted=asked))
 
 
