@@ -254,5 +254,5 @@ def test_who_is_missing_is_said_by_all_who_came():
     written = [process.communicate(timeout=60)[1].decode() for process in came]
     for process, text in zip(came, written, strict=True):
         assert process.returncode == 2
-        assert "2 of 4 processes came within 6 s; missing: 1, 3" in text
+        assert "2 of 4 processes joined within 6 s; missing: 1, 3" in text
         assert "Traceback" not in text

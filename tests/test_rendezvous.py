@@ -64,9 +64,9 @@ def greeting(coordinator, process_id, num_processes):
 @pytest.mark.parametrize(
     ("others", "message"),
     [
-        ([(1, 3)], "2 of 3 processes came within 1 s; missing: 2"),
-        ([(1, 3), (1, 3)], "another 1 of 3 beside 0 of 3"),
-        ([(1, 2)], "another 1 of 2 beside 0 of 3"),
+        ([(1, 3)], "2 of 3 processes joined within 1 s; missing: 2"),
+        ([(1, 3), (1, 3)], "process 0 of 3 cannot accept process 1 of 3"),
+        ([(1, 2)], "process 0 of 3 cannot accept process 1 of 2"),
     ],
 )
 def test_what_is_wrong_is_said_by_all_who_came(others, message):
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_said_by_all_who_came(others, message):
 
 def test_without_process_0_the_others_say_so():
     with pytest.raises(
-        ConnectionError, match=r"process 0 of 2 did not come within 1 s"
+        ConnectionError, match=r"process 0 of 2 did not answer within 1 s"
     ):
         connect_processes(free_coordinator(), 2, 1, timeout=1)
 
@@ -168,7 +168,7 @@ def test_one_that_leaves_before_all_are_here_is_missing():
     first = Started(coordinator, 3, 0, timeout=2)
     with connect(coordinator) as other:
         other.sendall(greeting(coordinator, 1, 3))
-    assert "1 of 3 processes came within 2 s; missing: 1, 2" in first.end()
+    assert "1 of 3 processes joined within 2 s; missing: 1, 2" in first.end()
 
 
 def test_one_that_comes_again_is_the_same_process():
@@ -189,10 +189,8 @@ def test_a_process_with_another_secret_is_missing_and_that_is_said(monkeypatch):
     monkeypatch.setenv(SECRET, "theirs")
     other = Started(coordinator, 2, 1, timeout=1)
     hint = "must be given the same coordinator and the same OLSGD_SECRET"
-    assert f"missing: 1; some came with another token: all processes {hint}" in (
-        first.end()
-    )
-    assert "process 0 of 2 did not come within 1 s" in other.end()
+    assert f"missing: 1; some sent a wrong token: all processes {hint}" in (first.end())
+    assert "process 0 of 2 did not answer within 1 s" in other.end()
 
 
 @pytest.mark.parametrize("word", [b"x", b"HTTP/1.1 400 Bad Request\r\n"])
@@ -211,7 +209,7 @@ def test_a_false_process_0_cannot_keep_the_others(word):
     with socket.create_server(("127.0.0.1", int(coordinator.split(":")[1]))) as server:
         threading.Thread(target=stream, args=[server], daemon=True).start()
         said = Started(coordinator, 2, 1, timeout=1)
-        assert "says nothing that process 0 would; all processes must" in said.end()
+        assert "the answer is not from process 0; all processes must" in said.end()
         server.shutdown(socket.SHUT_RDWR)
     assert said.seconds < 5
 
