@@ -1,11 +1,11 @@
-"""Channel: short messages among the processes of a run, by way of process 0.
+"""Channel: short messages between the processes of a run, relayed by process 0.
 
-JAX has no public way to tell another process something outside of a computation. So
-each process keeps its connection from the rendezvous, and a thread reads what comes.
-Process 0 passes on what it gets, so that every message reaches all processes.
+JAX has no public way to send a message outside of a computation. So each process keeps
+its connection from the rendezvous, and a thread reads from it. Process 0 forwards what
+it receives, so every message reaches all processes.
 
-One message ends whoever gets it: that the sender fails, which a process says with
-`Channel.fail`. The others would wait for it, until JAX ends them.
+`Channel.fail` sends a message that ends its receivers. Without it, they would wait for
+the process that failed until JAX ends them.
 """
 
 import contextlib
@@ -18,38 +18,38 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 FOLLOWED = 76
-"""Exit status of a process that ends because another one said that it fails."""
-GRACE = 2.0  # seconds in which a process may find the same mistake by itself
+"""Exit status of a process that ends because another one failed."""
+GRACE = 2.0  # seconds for a process to find the same mistake by itself
 _FAILED, _OVER = "failed", "over"  # topics
 
 
 @runtime_checkable
 class Handler(Protocol):
-    """Takes a message, in the thread of the channel."""
+    """Handles a message, in the channel's thread."""
 
     def __call__(self, sender: int, text: str) -> None:
-        """Takes what a process has sent."""
+        """Handles what process `sender` has sent."""
         ...
 
 
 class Channel:
-    """Sends messages to all other processes, and hands theirs to whoever listens.
+    """Sends messages to all other processes, and passes theirs to handlers.
 
     Args:
       process_id: number of this process.
-      connections: connections that `connect_processes` made.
+      connections: what `connect_processes` returned.
     """
 
     def __init__(self, process_id: int, connections: Sequence[socket.socket]) -> None:
-        """Starts to read."""
-        self.has_heard = False  # that another process fails
-        self.has_lost = False  # the connection to another process
-        self._is_over = False  # this process may end
+        """Starts the thread that reads."""
+        self.has_heard = False  # that another process failed
+        self.has_lost = False  # a connection to another process
+        self._is_over = False  # nothing more needs to be read
         self._process_id, self._connections = process_id, tuple(connections)
         self._is_failing = threading.Event()
         self._sending, self._handing = threading.Lock(), threading.Lock()
         self._handlers: dict[str, Handler] = {}
-        self._kept: dict[str, list[tuple[int, str]]] = {}  # messages that nobody took
+        self._kept: dict[str, list[tuple[int, str]]] = {}  # until a handler comes
         self._thread = threading.Thread(
             target=self._read_all, name="olsgd_jax-channel", daemon=True
         )
@@ -58,37 +58,37 @@ class Channel:
     def send(self, topic: str, text: str) -> None:
         """Sends a message to all other processes."""
         line = json.dumps([self._process_id, topic, text]).encode() + b"\n"
-        self._pass_on(line, self._connections)
+        self._write(line, self._connections)
 
     def listen(self, topic: str, handler: Handler) -> None:
-        """Hands all messages of a topic to a handler, also those that came before."""
+        """Passes all messages of a topic to a handler, earlier ones included."""
         with self._handing:
             self._handlers[topic] = handler
             for sender, text in self._kept.pop(topic, ()):
                 handler(sender, text)
 
     def fail(self) -> None:
-        """Tells all others that this process fails, and waits until they have gone.
+        """Tells all others that this process failed, and waits until they have ended.
 
-        If it left before them, their computations would fail as well, and bury in
-        tracebacks what it has to say.
+        If it ended first, their computations would fail too, and their tracebacks
+        would bury its message.
         """
         self._is_failing.set()
         self.send(_FAILED, "")
         self.wait()
 
     def wait(self) -> None:
-        """Waits until the others have gone, for as long as that may take."""
+        """Waits until the others have ended; it gives up after twice `GRACE`."""
         self._thread.join(2 * GRACE)
 
-    def _pass_on(self, line: bytes, receivers: Sequence[socket.socket]) -> None:
+    def _write(self, line: bytes, receivers: Sequence[socket.socket]) -> None:
         with self._sending:
             for connection in receivers:
-                with contextlib.suppress(OSError):  # it has gone
+                with contextlib.suppress(OSError):  # the receiver has ended
                     connection.sendall(line)
 
     def _read_all(self) -> None:
-        """Reads until all others have gone."""
+        """Reads until all others have ended."""
         begun = dict.fromkeys(self._connections, b"")
         with selectors.DefaultSelector() as selector:
             for connection in begun:
@@ -108,12 +108,12 @@ class Channel:
                     for line in lines:
                         if self._process_id == 0:
                             others = [x for x in begun if x is not connection]
-                            self._pass_on(line + b"\n", others)
-                        self._take(*json.loads(line))
+                            self._write(line + b"\n", others)
+                        self._handle(*json.loads(line))
                     if self._is_over:
                         return
 
-    def _take(self, sender: int, topic: str, text: str) -> None:
+    def _handle(self, sender: int, topic: str, text: str) -> None:
         if topic == _FAILED:
             self._follow(sender)
         elif topic == _OVER:
@@ -126,9 +126,10 @@ class Channel:
                     self._kept.setdefault(topic, []).append((sender, text))
 
     def _follow(self, sender: int) -> None:
-        """Ends this process, if it does not fail by itself.
+        """Ends this process, unless it fails by itself within `GRACE`.
 
-        Process 0 is the last to end: without it JAX ends the others, and says so.
+        Process 0 ends last: if it ended first, JAX would end the others with an error
+        of its own.
         """
         self.has_heard = True
         if self._is_failing.wait(GRACE if self._process_id else 1.5 * GRACE):
@@ -156,5 +157,5 @@ def open_channel(process_id: int, connections: Sequence[socket.socket]) -> None:
 
 
 def current_channel() -> Channel | None:
-    """Gives the channel of this process; None if it has joined no others."""
+    """Returns the channel of this process; None if it has not joined any others."""
     return _channel

@@ -1,8 +1,7 @@
 """Discovery: how many processes there are, which this is, and where process 0 is.
 
-Arguments say so; without them the environment does: the variables of `ENVIRONMENT`, or
-else those that SLURM, Open MPI and GKE set for a process of a job, or what the metadata
-server of Google Cloud knows about a TPU VM.
+Arguments come first, then the variables of `ENVIRONMENT`, then those that SLURM, Open
+MPI and GKE set for the processes of a job, then the metadata server of a TPU VM.
 """
 
 import os
@@ -21,11 +20,11 @@ ENVIRONMENT = {
     "num_processes": "OLSGD_NUM_PROCESSES",
     "process_id": "OLSGD_PROCESS_ID",
 }
-"""Variables by the argument that they stand for, for whoever starts the processes."""
+"""The environment variable for each argument; a launcher sets them."""
 
 
 def variables(coordinator: str, num_processes: int, process_id: int) -> dict[str, str]:
-    """Gives the variables that tell a process which one it is, and of how many.
+    """Returns the variables that tell a process its number and that of all.
 
     >>> from olsgd_jax.training import variables
     >>> variables("10.0.0.1:1234", 4, 1)["OLSGD_PROCESS_ID"]
@@ -38,16 +37,10 @@ def variables(coordinator: str, num_processes: int, process_id: int) -> dict[str
 def find_processes(
     coordinator: str | None, num_processes: int | None, process_id: int | None
 ) -> tuple[str, int, int] | None:
-    """Finds coordinator, number of processes and number of this one.
+    """Finds coordinator, number of processes and number of this process.
 
     Returns:
-      None if nobody says that there are other processes.
-
-    >>> find_processes("10.0.0.1:1234", 4, 1)
-    ('10.0.0.1:1234', 4, 1)
-    >>> find_processes("10.0.0.1", 4, 1)
-    Traceback (most recent call last):
-    ValueError: coordinator must be HOST:PORT, got '10.0.0.1'
+      None if there is no sign of other processes.
     """
     given = _complete(ENVIRONMENT, (coordinator, num_processes, process_id))
     if given is None:
@@ -58,14 +51,22 @@ def find_processes(
     if given is None:
         return None
     coordinator, num_processes, process_id = given
-    _check(coordinator, num_processes, process_id)
-    return coordinator, num_processes, process_id
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise ValueError(f"coordinator must be HOST:PORT, got {coordinator!r}")
+    check_count("num_processes", num_processes)
+    if not 0 <= process_id < num_processes:
+        raise ValueError(
+            "process_id must be at least 0 and below num_processes "
+            f"{num_processes}, got {process_id}"
+        )
+    return given
 
 
 def _complete(
     names: Iterable[str], values: Iterable[Option]
 ) -> tuple[str, int, int] | None:
-    """Reads what is given; None if nothing is, an error if only a part of it is."""
+    """Reads the three values; None if all are missing, an error if some are."""
     given = dict(zip(names, values, strict=True))
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
@@ -84,31 +85,20 @@ def _complete(
     return coordinator, num_processes, process_id
 
 
-def _check(coordinator: str, num_processes: int, process_id: int) -> None:
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise ValueError(f"coordinator must be HOST:PORT, got {coordinator!r}")
-    check_count("num_processes", num_processes)
-    if not 0 <= process_id < num_processes:
-        raise ValueError(
-            "process_id must be at least 0 and below num_processes "
-            f"{num_processes}, got {process_id}"
-        )
-
-
 class Job(NamedTuple):
-    """What a scheduler says about the processes of a job."""
+    """What a scheduler knows about the processes of a job."""
 
-    host: str  # of process 0
+    host: str  # where process 0 runs
     port: int
     num_processes: int | str
     process_id: int | str
 
 
 def _find_job() -> tuple[str | None, int | str | None, int | str | None]:
-    """Asks whoever may have started this process as one of a job.
+    """Finds the job that this process belongs to.
 
-    As for JAX, JAX_COORDINATOR_ADDRESS or JAX_COORDINATOR_PORT stand for what is found.
+    As in JAX, JAX_COORDINATOR_ADDRESS and JAX_COORDINATOR_PORT take precedence over
+    what the scheduler says.
     """
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
     for find in (_slurm_job, _open_mpi_job, _gke_job, _cloud_tpu_job):
@@ -118,24 +108,19 @@ def _find_job() -> tuple[str | None, int | str | None, int | str | None]:
     return address, None, None
 
 
-def _variables(*names: str) -> list[str] | None:
-    """Reads variables; None if one of them is not set."""
-    values = [os.environ[name] for name in names if name in os.environ]
-    return values if len(values) == len(names) else None
-
-
 def _port_for(job: int) -> int:
-    """Picks one of the last 4,096 ports, so that jobs on a host seldom share one."""
+    """Picks one of the last 4,096 ports, so that jobs on a host rarely collide."""
     return 2**16 - 2**12 + job % 2**12
 
 
 def _slurm_job() -> Job | None:
+    # JAX takes a process for a task of a job if it has all five.
     names = "JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID"
-    found = _variables(*(f"SLURM_{name}" for name in names))
-    if found is None:
+    found = [os.environ.get(f"SLURM_{name}") for name in names]
+    if None in found:
         return None
-    job, nodes, num_processes, process_id, _ = found
-    # The first of a list such as rack[1-2]node[007,9],other; a range has its first.
+    job, nodes, num_processes, process_id, _ = map(str, found)
+    # The first host of a list such as rack[1-2]node[007,9],other.
     first = re.match(r"(\[[^]]*\]|[^,[])*", nodes)
     host = re.sub(r"\[(\w+)[^]]*\]", r"\1", first[0] if first else nodes)
     return Job(host, _port_for(int(job)), num_processes, process_id)
@@ -143,11 +128,11 @@ def _slurm_job() -> Job | None:
 
 def _open_mpi_job() -> Job | None:
     names = "MCA_orte_hnp_uri", "COMM_WORLD_SIZE", "COMM_WORLD_RANK"
-    found = _variables(*(f"OMPI_{name}" for name in names))
-    if found is None:
+    found = [os.environ.get(f"OMPI_{name}") for name in names]
+    if None in found:
         return None
-    # As in 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911; IPv6 is in brackets.
-    uri, num_processes, process_id = found
+    # For example 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911; IPv6 is in brackets.
+    uri, num_processes, process_id = map(str, found)
     parts = re.match(r"(\d+)\..*?tcp6?://(\[?)([^],]+?)(?:[],]|:\d+$)", uri)
     if parts is None:
         raise ValueError(
@@ -155,7 +140,7 @@ def _open_mpi_job() -> Job | None:
             f"got {uri!r}; pass coordinator, num_processes and process_id"
         )
     job, bracket, host = parts.groups()
-    # Numbers of jobs are multiples of 4,096.
+    # Job numbers are multiples of 4,096.
     port = _port_for(int(job) // 2**12)
     return Job(f"[{host}]" if bracket else host, port, num_processes, process_id)
 
@@ -168,7 +153,7 @@ def _gke_job() -> Job | None:
         "TPU_WORKER_HOSTNAMES"
     )
     number = os.environ.get("TPU_WORKER_ID", "")
-    # Where libtpu was loaded to compile only, it has put a warning there.
+    # If libtpu was loaded only to compile, it has put a warning there.
     if not hosts or not number.isdecimal():
         return None
     return _tpu_job(hosts.split(","), int(number), os.environ)
@@ -189,14 +174,14 @@ def _cloud_tpu_job() -> Job | None:
         ) from error
     if number is None or hosts is None:
         return None
-    # Either names, or triples of name, number and address.
+    # Each is a name, or a triple of name, number and address.
     names = [host.split(":")[-1] for host in hosts.split(",")]
     pairs = re.findall(r"^(\w+) *: *'?([^'\n]*)", known or "", re.MULTILINE)
     return _tpu_job(names, int(number), {**dict(pairs), **os.environ})
 
 
 def _tpu_job(hosts: list[str], number: int, known: Mapping[str, str]) -> Job:
-    """Numbers the hosts of all slices, those of a slice in sequence."""
+    """Numbers the hosts slice by slice."""
     slices = int(known.get("MEGASCALE_NUM_SLICES") or 1)
     own_slice = int(known.get("MEGASCALE_SLICE_ID") or 0)
     first = known.get("MEGASCALE_COORDINATOR_ADDRESS") or hosts[0]
@@ -206,7 +191,7 @@ def _tpu_job(hosts: list[str], number: int, known: Mapping[str, str]) -> Job:
 
 
 def _has_tpu() -> bool:
-    """Looks for a device of Google's on the PCI bus that is no disk or network card."""
+    """Looks on the PCI bus for a Google device other than a disk or network card."""
     for file in pathlib.Path("/sys/bus/pci/devices").glob("*/vendor"):
         kind = file.with_name("class").read_text()
         if file.read_text().strip() == "0x1ae0" and kind[:4] not in ("0x01", "0x02"):
@@ -215,7 +200,7 @@ def _has_tpu() -> bool:
 
 
 def _metadata(key: str) -> str | None:
-    """Reads what Google Cloud knows about this machine; None if it knows nothing."""
+    """Reads an attribute of this machine; None if Google Cloud does not have it."""
     server = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
     request = urllib.request.Request(
         f"http://{server}/computeMetadata/v1/instance/attributes/{key}",

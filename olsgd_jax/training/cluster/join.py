@@ -1,8 +1,8 @@
-"""Training in several processes: how each finds the others, and what if one is gone.
+"""Training in several processes: how they start together, and how they end together.
 
-JAX connects the processes, and every one of them sends signs of life. Where these stop,
-or never begin, JAX ends all others: nobody waits for ever. That takes `peer_timeout`. A
-process that fails in `end_together` tells the others, which end at once.
+JAX connects the processes, and each sends heartbeats. If those of one process stop, JAX
+ends all others after `peer_timeout`, so nobody waits forever. A process that fails
+inside of `end_together` tells the others, which then end within seconds.
 """
 
 import contextlib
@@ -21,18 +21,18 @@ from olsgd_jax.training.cluster.discover import find_processes
 from olsgd_jax.training.cluster.rendezvous import connect_processes
 
 JOIN_TIMEOUT, PEER_TIMEOUT = 300, 30
-"""Seconds that `join` gives the others by default."""
+"""Default timeouts of `join`, in seconds."""
 
 
 class Process(NamedTuple):
-    """Which one of how many processes this is.
+    """The number of this process, and how many there are.
 
     >>> from olsgd_jax.training import Process
     >>> Process(id=0, num_processes=4).id
     0
     """
 
-    id: int  # process 0 is the one that writes
+    id: int  # process 0 writes all files
     num_processes: int
 
 
@@ -44,27 +44,27 @@ def join(
     join_timeout: int = JOIN_TIMEOUT,
     peer_timeout: int = PEER_TIMEOUT,
 ) -> Process:
-    """Joins all processes of a run. To be called before anything asks for a device.
+    """Joins all processes of a run. Call it before anything asks for a device.
 
-    The first three say where process 0 is and which process this is, all of them or
-    none. Without them the environment does, if `experiments.launch`, SLURM, Open MPI,
-    GKE or Cloud TPU set it; and if nothing does, this process is the only one.
+    Pass the first three arguments or none of them. Without them they are read from the
+    environment that `experiments.launch`, SLURM, Open MPI, GKE or Cloud TPU set up. If
+    there is none, this process is the only one.
 
-    With others, a thread listens for one that fails in `end_together`, and then ends
-    this process too.
+    If there are others, a thread listens to them, and ends this process when another
+    one fails inside of `end_together`.
 
     Args:
-      coordinator: host and port of process 0, as in "10.0.0.1:1234", with a free port
-        and spelled alike in all processes.
+      coordinator: host and port of process 0, as in "10.0.0.1:1234". The port must be
+        free, and the text the same in all processes.
       num_processes: number of processes.
-      process_id: which of them this is, from 0.
-      join_timeout: seconds within which all processes have to come.
-      peer_timeout: seconds without a sign of life after which a process counts as
-        dead. All others end then.
+      process_id: number of this process, from 0.
+      join_timeout: seconds to wait until all processes have joined.
+      peer_timeout: seconds without a heartbeat after which a process counts as dead,
+        and all others end.
 
     Raises:
-      ValueError: if the arguments do not fit each other.
-      ConnectionError: if a process did not come, or they do not fit those of others.
+      ValueError: if the arguments contradict each other.
+      ConnectionError: if a process did not join, or was given other arguments.
 
     >>> from olsgd_jax.training import join
     >>> join()
@@ -82,7 +82,7 @@ def join(
         process_id,
         connect_processes(coordinator, num_processes, process_id, join_timeout),
     )
-    # It would catch SIGTERM, and a process that is asked to end would go on.
+    # The service catches SIGTERM, which then no longer ends a process.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         coordinator,
@@ -96,14 +96,13 @@ def join(
 
 
 def meet() -> None:
-    """Waits until all processes are here.
+    """Waits until all processes have called it.
 
-    To be called at the end of a program: one that leaves counts as dead if another
-    does not leave within `peer_timeout` as well, such as process 0, which may still
-    write.
+    Call it at the end of a program: a process that has left counts as dead unless the
+    others leave within `peer_timeout`, and process 0 may still have files to write.
 
     >>> from olsgd_jax.training import meet
-    >>> meet()  # the only process waits for nobody
+    >>> meet()  # a single process does not wait
     """
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("olsgd_jax.meet")
@@ -111,16 +110,16 @@ def meet() -> None:
 
 @contextlib.contextmanager
 def end_together() -> Iterator[None]:
-    """Ends all processes if this one fails inside of the context, within seconds.
+    """Ends all processes within seconds if this one fails inside of the context.
 
-    Without it the others wait for the one that failed, until JAX ends all of them. For
-    a function that calls `join`, or for what comes after that; it may decorate a
-    function. Failing is an exception that nobody catches, or an exit with a status
-    other than 0: this process says why, the others end with status 76 (`FOLLOWED`), and
-    this one ends last, without anything that is done at a normal exit.
+    Without it the others wait for the one that failed until JAX ends them. Use it
+    around `join` or after it, as a context or as a decorator. To fail is to raise an
+    exception or to exit with a status other than 0: this process reports the error, the
+    others end with status 76 (`FOLLOWED`), and this one ends last, without running exit
+    handlers.
 
     >>> from olsgd_jax.training import end_together
-    >>> with end_together():  # the only process fails as it would without
+    >>> with end_together():  # a single process fails as it would without
     ...     1 / 0
     Traceback (most recent call last):
     ZeroDivisionError: division by zero
@@ -131,11 +130,11 @@ def end_together() -> Iterator[None]:
         channel = current_channel()
         if channel is None or (isinstance(error, SystemExit) and not error.code):
             raise
-        # Errors of XLA begin with a status, and are of several kinds. Another process
-        # may be the cause of them: if it does not say so, JAX will say which.
+        # Errors of XLA have several classes, but all begin with a status. Another
+        # process may have caused them. If it does not tell, JAX names it.
         if re.match("[A-Z_]+: ", str(error)):
             if channel.has_heard:
-                channel.wait()  # until this process ends for that
+                channel.wait()  # the channel's thread is about to end this process
             raise
         status = _report(error)
         channel.fail()
@@ -143,7 +142,7 @@ def end_together() -> Iterator[None]:
 
 
 def _report(error: BaseException) -> int:
-    """Writes what Python would at the end of a process; gives the exit status."""
+    """Prints what Python would at the end of a process; returns the exit status."""
     status = 1
     if not isinstance(error, SystemExit):
         sys.excepthook(type(error), error, error.__traceback__)
