@@ -175,7 +175,9 @@ def test_a_batch_that_the_devices_cannot_share_is_refused():
     mesh = worker_mesh(M, data=4)
     run = make_round(loss, OPTIMIZER, DELAYED, sync_period=TAU, mesh=mesh)
     state = init_state(PARAMS, OPTIMIZER, DELAYED, mesh=mesh)
-    with pytest.raises(ValueError, match="batch size that the 4 devices of a worker"):
+    with pytest.raises(
+        ValueError, match="batch size divisible by the 4 devices of a worker"
+    ):
         run(state, batches(0, size=6))
 
 
