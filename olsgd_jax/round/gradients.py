@@ -61,7 +61,7 @@ def reduce_gradients(
       grads: the worker's own gradients.
       states: the strategy's state, and the reduction's state for gradients.
       present: whether this worker is present; None if all workers are.
-      axis_name: the mapped axis along which the workers lie.
+      axis_name: name of the worker axis.
 
     Returns:
       The gradients to apply, and the new states.

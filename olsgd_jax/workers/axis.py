@@ -23,7 +23,7 @@ _LANES = "lanes"  # the vmap axis of the workers in one slot
 
 
 def worker_axes(axis_name: Hashable = WORKERS) -> Hashable:
-    """Names the mapped axis, or axes, along which all workers lie.
+    """Gives the name, or names, of the mapped axes that hold all workers.
 
     >>> import jax, jax.numpy as jnp
     >>> jax.vmap(lambda x: x * (worker_axes() == WORKERS), axis_name="workers")(
@@ -52,7 +52,7 @@ def common_value(x: jax.Array, axis_name: Hashable = WORKERS) -> jax.Array:
 
     Args:
       x: a value that is the same on all workers, such as a step count.
-      axis_name: the mapped axis, or axes, along which the workers lie.
+      axis_name: name, or names, of the worker axis.
 
     >>> import jax, jax.numpy as jnp
     >>> jax.vmap(common_value, axis_name="workers", out_axes=None)(jnp.ones(4))

@@ -34,7 +34,7 @@ def to_workers(
       tree: arrays without a worker axis.
       num_workers: m.
       mesh: where the workers are; None for lanes of one device.
-      axis_name: the mesh axis along which the workers lie.
+      axis_name: name of the worker axis.
 
     Returns:
       The tree with a leading worker axis, placed on the mesh.

@@ -1,1 +1,1 @@
-"""Forms of a mean: how its messages are cut and sent on each platform."""
+"""Forms of a mean: how messages are split and sent on each platform."""

@@ -1,18 +1,22 @@
 """Forms of a mean that runs concurrently with the local steps.
 
-    tree         a collective for every array, before the steps
-    held         the same, of the models themselves: their sum is divided at the end
-    flat         one collective of one vector, before the steps
-    buckets      a collective for every bucket of the vector (see `buckets`)
-    fragments    with every local step, one collective of a fragment (see `fragments`)
-    exchange     with every two local steps, a fragment in two exchanges (`exchange`)
+    tree         one collective per array, before the local steps
+    held         as tree, but sends the arrays without a copy and divides at the end
+    flat         one collective of one vector, before the local steps
+    buckets      one collective per bucket of that vector (see `buckets`)
+    fragments    one collective per local step, of a fragment (see `fragments`)
+    exchange     two exchanges per fragment, one per local step (see `exchange`)
 
-All give the same mean, and a barrier holds its use back until the steps, or the step,
-have ended. A compiler that starts collectives early but runs few of them at a time
-overlaps `flat` and not `tree`; one that joins collectives by itself overlaps `held`,
-without the memory for anything but the mean; `fragments` need the memory of one vector,
-where `flat` may need that of two; devices that cannot add up while they send need
-`exchange`. A form cuts what the reduction keeps as it cuts the message.
+All of them compute the same mean, and a barrier delays its use until the local steps,
+or the step that sends the fragment, have ended. They differ in what compilers overlap
+and in memory:
+
+    flat         for compilers that start collectives early but run few at a time
+    held         for compilers that combine collectives; needs memory for the mean only
+    fragments    needs memory for one vector, where flat may need two
+    exchange     for devices that cannot add while they send
+
+A form splits the reduction's state in the same way as the message.
 """
 
 from collections.abc import Callable
@@ -43,7 +47,7 @@ def held_form(
     steps: Callable[..., Steps],
     num_steps: int,
 ):
-    """Reduces the message as it is: a collective for every array, and no copy."""
+    """Reduces the message as it is, with one collective per array and no copy."""
     del num_steps
     done = steps()
 
@@ -57,7 +61,7 @@ def held_form(
 
 
 def each(fn: Callable[[ArrayTree], ArrayTree], outgoing: Outgoing) -> Outgoing:
-    """Does the same to a message and to every tree that its reduction keeps.
+    """Applies `fn` to a message and to every tree of its reduction's state.
 
     >>> each(lambda x: x + 1, (1, (2, 3)))
     (2, (3, 4))
@@ -79,7 +83,8 @@ def flat_form(mesh: Mesh | None = None) -> Form:
         message, _ = outgoing
         vectors = each(lambda x: flatten(x, mesh), outgoing)
         sent, done = reduction.reduce(*vectors), steps()
-        # Without it the compiler may cut the mean up before the steps, and wait for it.
+        # Without the barrier, the compiler may split the mean before the local steps,
+        # and wait for it there.
         sent, done = lax.optimization_barrier((sent, done))
         return each(lambda x: unflatten(x, message, mesh), sent), done
 
@@ -87,7 +92,7 @@ def flat_form(mesh: Mesh | None = None) -> Form:
 
 
 def flatten(models: ArrayTree, mesh: Mesh | None) -> dict[str, jax.Array]:
-    """Makes one vector of a worker's arrays, on each device of the shards it has."""
+    """Joins a worker's arrays into one vector; each device joins its own shards."""
     specs = shard_specs(models, mesh)
     return on_shards(to_vectors, mesh, (specs,), PartitionSpec(FSDP))(models)
 
@@ -95,14 +100,14 @@ def flatten(models: ArrayTree, mesh: Mesh | None) -> dict[str, jax.Array]:
 def unflatten(
     vectors: dict[str, jax.Array], like: ArrayTree, mesh: Mesh | None
 ) -> ArrayTree:
-    """Undoes `flatten`; `like` has the shapes."""
+    """Undoes `flatten`; `like` gives the shapes."""
     specs = shard_specs(like, mesh)
     undo = on_shards(from_vectors, mesh, (PartitionSpec(FSDP), specs), specs)
     return undo(vectors, like)
 
 
 def fragments_form(mesh: Mesh | None = None) -> Form:
-    """Reduces one of τ fragments of the message with every local step.
+    """Reduces a message in τ fragments, one per local step.
 
     >>> import optax
     >>> from olsgd_jax import make_worker_round, overlap_local_sgd, plain_loss

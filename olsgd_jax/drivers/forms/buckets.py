@@ -1,7 +1,7 @@
-"""Models in buckets, so that one can be mixed while the next is on its way.
+"""Buckets: slices of a message, each mixed while the next is in transit.
 
-A tree becomes one vector per dtype, as in `fragments`, cut into buckets of nearly equal
-size. On slow links several short ones also take less time than one long vector.
+A tree becomes one vector per dtype, as in `fragments`, split into buckets of nearly
+equal size. On slow links several short buckets are also faster than one long vector.
 """
 
 from collections.abc import Callable
@@ -20,15 +20,15 @@ from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.mesh import FSDP
 from olsgd_jax.workers.sharding import on_shards, shard_specs
 
-LEAST_BYTES = 2**21  # of a bucket, or what each costs by itself would count
-MOST_BUCKETS = 16  # the last is all that is mixed after the mean
+LEAST_BYTES = 2**21  # in a bucket; in smaller ones, the cost of each would matter
+MOST_BUCKETS = 16  # only the last bucket is mixed after the mean has ended
 
 Bucket = dict[str, jax.Array]
 """A vector of each dtype."""
 
 
 def buckets_form(mesh: Mesh | None = None) -> Form:
-    """Averages the models bucket by bucket, as the host driver does, in one program."""
+    """Reduces a message bucket by bucket, as the host driver does, in one program."""
 
     def form(
         reduction: Reduction,
@@ -47,7 +47,7 @@ def buckets_form(mesh: Mesh | None = None) -> Form:
 
 
 def count_buckets(models: ArrayTree) -> int:
-    """Says how many buckets a worker's models make.
+    """Counts the buckets of a worker's models.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax.drivers import count_buckets
@@ -61,9 +61,9 @@ def count_buckets(models: ArrayTree) -> int:
 def to_buckets(
     outgoing: Outgoing, num: int, mesh: Mesh | None = None
 ) -> list[Outgoing]:
-    """Cuts a message, and what its reduction keeps, into buckets.
+    """Splits a message and its reduction's state into buckets.
 
-    On each device of a worker these are buckets of the shards it has.
+    Each device of a worker splits its own shards.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax.drivers import to_buckets
@@ -80,9 +80,9 @@ def to_buckets(
 def from_buckets(
     buckets: list[Outgoing], like: Outgoing, mesh: Mesh | None = None
 ) -> Outgoing:
-    """Undoes `to_buckets`; `like` has the shapes.
+    """Undoes `to_buckets`; `like` gives the shapes.
 
-    An array needs only those buckets that hold some of it.
+    Each array depends only on the buckets that hold a part of it.
 
     >>> like = {"a": jnp.arange(2), "b": jnp.arange(4)}, ()
     >>> from_buckets(to_buckets(like, num=2), like)[0]["b"].tolist()
@@ -123,7 +123,7 @@ def _join(buckets: list[Bucket], like: ArrayTree) -> ArrayTree:
 
 
 def _between(vectors: list[jax.Array], first: int, last: int) -> jax.Array:
-    """Takes elements out of vectors that lie one behind the other."""
+    """Takes elements `first` to `last` of the concatenated vectors."""
     parts, begin = [], 0
     for x in vectors:
         low, high = max(first - begin, 0), min(last - begin, x.size)

@@ -1,12 +1,12 @@
-"""A mean in two exchanges, for devices that can send by themselves, but not add up.
+"""A mean in two exchanges, for devices that can send asynchronously but not add.
 
-    step 2 p        worker i hands shard j of fragment p to worker j, which adds up what
-                    it gets: shardⱼ of the mean is Σᵢ shardⱼ / m
-    step 2 p + 1    worker j hands its shard of the mean to everyone
+    step 2 p        worker i sends shard j of fragment p to worker j, which adds up what
+                    it receives: shardⱼ of the mean is Σᵢ shardⱼ / m
+    step 2 p + 1    worker j sends its shard of the mean to every worker
 
-So every local step has one exchange of a whole fragment to hide, and a worker sends as
-much as in a ring of all-reduce: 2 (m − 1) / m of its models in a round. The last of an
-odd number of steps, which runs the program of all others, sends a fragment for nothing.
+Every local step thus hides one exchange of a whole fragment, and a worker sends as much
+as in a ring all-reduce: 2 (m − 1) / m models per round. All steps run the same program,
+so if their number is odd, the exchange of the last one is not used.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ from olsgd_jax.workers.sharding import on_shards, shard_specs
 
 
 def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
-    """Averages one of ⌊τ / 2⌋ fragments of the models with every two local steps.
+    """Averages the models in ⌊τ / 2⌋ fragments, each over two local steps.
 
     Args:
-      otherwise: the form where τ is 1, where slots have several workers, or where the
-        reduction is not made of exchanges.
-      mesh: where the workers are.
+      otherwise: the form to use if τ is 1, if slots hold several workers, or if the
+        reduction has no `exchange`.
+      mesh: mesh of the workers.
     """
 
     def form(
@@ -72,19 +72,20 @@ def exchange_fragment(
     step: Step,
     state: WorkerState,
 ) -> tuple:
-    """Carries fragment k // 2 half of its way, with a local step.
+    """Runs a local step concurrently with one of the two exchanges of fragment k // 2.
 
     Args:
-      exchange: hands shard j of a fragment to worker j.
-      is_even: whether the number of steps is; the last of an odd number changes no
+      exchange: sends shard j of a fragment to worker j.
+      is_even: whether the number of steps is even; if not, the last step changes no
         fragment.
-      fragments: with leading axes (fragment, worker whose shard it is).
-      k: the local step's number.
-      step: runs it; nobody gets the fragment before its params are there.
-      state: what it starts from.
+      fragments: arrays with leading axes (fragment, worker that adds the shard).
+      k: index of the local step.
+      step: runs the local step; the fragment is not used before its params are
+        computed.
+      state: state before the step.
 
     Returns:
-      The fragments, and what the step gives.
+      The fragments, and the result of the step.
     """
     num_fragments = jax.tree.leaves(fragments)[0].shape[0]
     pair = jnp.minimum(k // 2, num_fragments - 1)
@@ -98,22 +99,23 @@ def exchange_fragment(
 
     sent = exchange(sending)
     state, value = _enclosed(step, state)
-    # Not the whole state: what no step changes then stays outside of the loop.
+    # Not the whole state: what no step changes can then stay outside the loop.
     sent, params = lax.optimization_barrier((sent, state.params))
-    # What is sent next lies where it came from: no other memory is needed for it.
+    # Updated in place, so what the next step sends needs no memory of its own.
     new = jax.tree.map(arrived, sending, sent)
     put = jax.tree.map(lambda x, new: x.at[pair].set(new), fragments, new)
     return put, (state._replace(params=params), value)
 
 
 def _enclosed(step: Step, state: WorkerState) -> tuple:
-    """Runs a step as a computation of its own, in an order of its own.
+    """Runs a step as a separate computation, which is scheduled on its own.
 
-    Among the loop's instructions, half of its gradients would be put off to hide an
-    exchange, and what they need be kept for them: for ResNet-18, a third more memory.
+    Inlined into the loop, half of its gradients would be delayed to hide an exchange,
+    and their inputs kept alive: for ResNet-18, a third more memory.
     """
     _, value = jax.eval_shape(step, state)
-    # The compiler may not know that it is always so, or it would dissolve the branch.
+    # Without the barrier, the compiler would see that the condition is constant, and
+    # inline the branch.
     always = lax.optimization_barrier(jnp.array(True))
     return lax.cond(
         always, step, lambda state: (state, jnp.zeros(value.shape, value.dtype)), state

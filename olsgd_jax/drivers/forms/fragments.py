@@ -1,19 +1,20 @@
-"""Fragments: what one local step carries of a message that is known at the start.
+"""Fragments: the part of a message that each local step sends.
 
-A message is cut into τ fragments. Step k sends fragment k, which depends on no gradient
-of that step, and puts what arrives in its place. A streamed round does so inside of its
-scan, the optax face in every call. In the face a fragment is sent as
+A message that is known at the start of the round is split into τ fragments. Step k
+sends fragment k, which depends on no gradient of that step, and replaces it with the
+result. A streamed round does this in its scan, the optax face in every call of
+`update`. The optax face sends a fragment in one of two ways:
 
-    psum        one sum of fragment k                        GPUs, CPUs; τ = 1; slots
+    psum        a sum of fragment k                          GPUs and CPUs; τ = 1; slots
                                                              with several workers
-    exchange    steps 2p and 2p + 1 carry a pair of          TPUs
-                fragments: first worker j receives shard j
-                of it from everyone and adds the shards up,
-                then it hands its sum to everyone
+    exchange    steps 2p and 2p + 1 send a pair of           TPUs
+                fragments: worker j first receives shard j
+                of the pair from every worker and adds the
+                shards, then sends its sum to every worker
 
-A TPU schedules an exchange early in a step and waits for it late; a sum is started
-late, or not at all by itself (v5e). Both send 2 (m − 1) / m of the models in a round.
-The last of an odd number of steps sends an exchange for nothing.
+A TPU starts an exchange early in a step and waits for it late. It starts a sum late,
+and v5e cannot run one asynchronously. Either way a worker sends 2 (m − 1) / m models
+per round. If τ is odd, the exchange of the last step is not used.
 """
 
 from collections.abc import Callable, Hashable
@@ -32,10 +33,10 @@ from olsgd_jax.workers.axis import WORKERS, platform_here, shares_slot
 
 
 def cut_fragments(tree: ArrayTree, sync_period: int) -> dict[str, jax.Array]:
-    """Cuts a tree into τ fragments of equal size, the last ones filled up with zeros.
+    """Splits a tree into τ fragments of equal size, padded with zeros at the end.
 
     Returns:
-      By dtype, an array with axes (fragment, row, column).
+      For each dtype, an array with axes (fragment, row, column).
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax.drivers import cut_fragments
@@ -53,7 +54,7 @@ def cut_fragments(tree: ArrayTree, sync_period: int) -> dict[str, jax.Array]:
 
 
 def join_fragments(fragments: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
-    """Undoes `cut_fragments`; `like` has the shapes.
+    """Undoes `cut_fragments`; `like` gives the shapes.
 
     >>> fragments = cut_fragments(jnp.arange(5), sync_period=2)
     >>> join_fragments(fragments, like=jnp.arange(5))
@@ -69,18 +70,18 @@ def send_fragment(
     until: ArrayTree,
     axis_name: Hashable = WORKERS,
 ) -> tuple[Outgoing, ArrayTree]:
-    """Reduces fragment k, and puts what arrives in its place.
+    """Reduces fragment k and replaces it with the result.
 
     Args:
       reduction: how fragments become their mean.
-      outgoing: fragments, and what the reduction keeps of them.
-      k: which fragment.
-      until: what a step computes. Nobody uses what was sent before it is there, so the
-        compiler is free to wait for the fragment last.
-      axis_name: the mapped axis along which the workers lie.
+      outgoing: the fragments, and the reduction's state for them.
+      k: index of the fragment.
+      until: what the step computes. The result is not used before `until` is computed,
+        so the compiler can wait for the fragment at the end of the step.
+      axis_name: name of the worker axis.
 
     Returns:
-      The fragments and what the reduction keeps, and `until`.
+      The fragments with the reduction's state, and `until`.
 
     >>> from olsgd_jax import send_nothing
     >>> outgoing = cut_fragments(jnp.arange(4), sync_period=2), ()
@@ -101,12 +102,13 @@ def carry_fragment(
     updates: ArrayTree,
     axis_name: Hashable,
 ) -> tuple[Outgoing, ArrayTree]:
-    """Sends what step k of the optax face carries, in the platform's way.
+    """Sends the fragment of step k in the optax face, in the platform's way.
 
-    Arguments as in `send_fragment`; after step τ − 1 the fragments hold the mean.
+    The arguments are those of `send_fragment`, with the updates as `until`. After step
+    τ − 1 the fragments hold the mean.
 
     Returns:
-      The fragments and what the reduction keeps, and the updates.
+      The fragments with the reduction's state, and the updates.
     """
     sync_period = jax.tree.leaves(outgoing)[0].shape[0]
     can_exchange = sync_period > 1 and not shares_slot(axis_name)
@@ -121,21 +123,22 @@ def carry_fragment(
         return send_fragment(reduction, outgoing, k, updates, axis_name)
 
     if platform_here() == "cpu":
-        # One CPU program overlaps nothing: a sum that starts early only takes a thread
-        # from the step. A loop, unlike a barrier, makes it wait for the updates.
+        # Nothing overlaps inside one CPU program: a sum that starts early only takes a
+        # thread from the step. A loop, unlike a barrier, makes it wait for the updates.
         return run_if(k >= 0, send, outgoing, updates)
     return send(outgoing, updates)
 
 
 def run_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple:
-    """Runs `fn(*carry)` if it is so, as a loop of one pass or none.
+    """Runs `fn(*carry)` if `is_so`, as a loop of one iteration or none.
 
-    What a loop carries stays where it is in memory. Compilers for GPUs and TPUs give a
-    branch's results memory of their own: up to three models more.
+    A loop updates what it carries in place. For a branch, the compilers for GPUs and
+    TPUs allocate separate results: up to three more models.
     """
 
     def once(_: Int[Array, ""], carry: tuple) -> tuple:
-        # Or what does not change in the loop would be computed before it, every time.
+        # The barrier keeps the compiler from hoisting code out of the loop, where it
+        # would run in every step.
         return fn(*lax.optimization_barrier(carry))
 
     return lax.fori_loop(0, is_so.astype(jnp.int32), once, carry)
@@ -154,7 +157,7 @@ def _exchange(
     pair, adds_up = jnp.minimum(k // 2, num_pairs - 1), k % 2 == 0
 
     def shards(x: jax.Array) -> jax.Array:
-        """This pair in m shards; in the second step, m copies of this worker's sum."""
+        """The pair as m shards; in its second step, m copies of this worker's sum."""
         rows = _at(_pairs(x, num_pairs), pair)
         size = -(-rows.shape[0] // (ROWS * m)) * ROWS
         padding = size * m - rows.shape[0]
@@ -179,7 +182,7 @@ def _exchange(
 
 
 def _shape(size: int, sync_period: int) -> tuple[int, int]:
-    """Rows and columns of a fragment, such that the rows of all make whole pairs."""
+    """Rows and columns of a fragment; the rows of all of them make whole pairs."""
     rows, columns = tile_shape(size)
     num_pairs = max(1, sync_period // 2) if sync_period % 2 else 1
     if rows == 1:
@@ -189,12 +192,12 @@ def _shape(size: int, sync_period: int) -> tuple[int, int]:
 
 
 def _pairs(x: jax.Array, num_pairs: int) -> jax.Array:
-    """Fragments as (pair, row, column); the small ones as one column."""
+    """The fragments as (pair, row, column); small fragments have one column."""
     columns = x.shape[2] if x.shape[1] > 1 else 1
     return x.reshape(num_pairs, -1, columns)
 
 
-# Not x[k] and x.at[k].set: these allow for a k outside of the array, and copy it all.
+# Not x[k] and x.at[k].set, which allow for k out of bounds and copy the whole array.
 def _at(x: jax.Array, k: Int[Array, ""]) -> jax.Array:
     return lax.dynamic_index_in_dim(x, k, axis=0, keepdims=False)
 

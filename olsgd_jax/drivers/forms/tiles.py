@@ -1,8 +1,8 @@
-"""Trees in shards, and back, with every element where it is in its tile.
+"""Splits trees into shards in the order of a TPU's memory, and joins them again.
 
-TPUs keep an array in tiles of 8 × 128 elements, one after the other, with the axis that
-fills them last. A vector of the elements in this order is the array as it lies in
-memory; in any other order, every element has to move, to a copy of the model.
+TPUs store an array as consecutive tiles of 8 × 128 elements, with the axis that fills
+the tiles last. A vector in this order needs no copy. In any other order every element
+moves, which takes a copy of the model.
 """
 
 import math
@@ -13,11 +13,11 @@ from jax import lax
 
 from olsgd_jax.types import ArrayTree
 
-ROWS, LANES = 8, 128  # of a tile
+ROWS, LANES = 8, 128  # size of a tile
 
 
 def tile_shape(size: int) -> tuple[int, int]:
-    """Rows and columns for elements: whole tiles, or one row if there are few.
+    """Rows and columns for `size` elements: whole tiles, or one row if there are few.
 
     >>> tile_shape(3), tile_shape(1025)
     ((1, 3), (16, 128))
@@ -27,7 +27,7 @@ def tile_shape(size: int) -> tuple[int, int]:
 
 
 def cut_tiles(tree: ArrayTree, num_shards: int) -> dict[str, jax.Array]:
-    """Cuts a tree into shards of equal size, the last filled up with zeros.
+    """Splits a tree into shards of equal size, padded with zeros at the end.
 
     >>> from olsgd_jax.drivers.forms.tiles import cut_tiles
     >>> x = jnp.arange(8 * 256.0).reshape(8, 256)
@@ -40,7 +40,7 @@ def cut_tiles(tree: ArrayTree, num_shards: int) -> dict[str, jax.Array]:
     def cut_arrays(arrays: list[jax.Array]) -> jax.Array:
         size = sum(x.size for x in arrays)
         shape = num_shards, *tile_shape(-(-size // num_shards))
-        # Joined with the others: zeros added to a vector of them take another one.
+        # Part of the same concatenation, since padding its result would copy it.
         zeros = jnp.zeros(math.prod(shape) - size, arrays[0].dtype)
         return jnp.concatenate([*arrays, zeros]).reshape(shape)
 
@@ -51,7 +51,7 @@ def cut_tiles(tree: ArrayTree, num_shards: int) -> dict[str, jax.Array]:
 
 
 def join_tiles(shards: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
-    """Undoes `cut_tiles`; `like` has the shapes.
+    """Undoes `cut_tiles`; `like` gives the shapes.
 
     >>> from olsgd_jax.drivers.forms.tiles import cut_tiles, join_tiles
     >>> join_tiles(cut_tiles(jnp.arange(5), num_shards=2), like=jnp.arange(5))
@@ -65,14 +65,14 @@ def join_tiles(shards: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
         name, first = x.dtype.name, taken[x.dtype.name]
         taken[name] = first + x.size
         part = vectors[name][first : first + x.size]
-        # One by one, or the compiler takes them all at once, to a copy of the model.
+        # One by one: taking all parts at once needs a copy of the model.
         vectors[name], part = lax.optimization_barrier((vectors[name], part))
         joined[i] = _from_tiles(part, x)
     return jax.tree.unflatten(structure, joined)
 
 
 def _order(leaves: list[jax.Array]) -> list[int]:
-    """Puts arrays that would move the others off the grid of tiles last."""
+    """Puts arrays that do not fill whole tiles last, to keep the others aligned."""
     return sorted(range(len(leaves)), key=lambda i: leaves[i].size % (ROWS * LANES) > 0)
 
 
@@ -96,7 +96,7 @@ def _from_tiles(vector: jax.Array, like: jax.Array) -> jax.Array:
 
 
 def _last_in_memory(x: jax.Array) -> int | None:
-    """The last axis, if any, that fills tiles with what lies along the others."""
+    """The last axis that fills whole tiles together with the others, or None."""
     for axis in reversed(range(x.ndim)):
         lanes = x.shape[axis]
         if x.size and lanes % LANES == 0 and x.size // lanes % ROWS == 0:
