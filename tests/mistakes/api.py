@@ -103,14 +103,14 @@ KINDS = {
     "`make_round(loss, None, ...)`": lambda tmp: make_round(
         LOSS, None, OVERLAP, sync_period=1
     ),
-    "a class in place of an optimizer": lambda tmp: state(optimizer=optax.MultiSteps),
-    "`init_state(..., overlap_local_sgd)`, which is not called": lambda tmp: state(
-        strategy=overlap_local_sgd
+    "a class instead of an optimizer": lambda tmp: state(optimizer=optax.MultiSteps),
+    "`init_state(..., overlap_local_sgd)`, without calling the function": lambda tmp: (
+        state(strategy=overlap_local_sgd)
     ),
     '`make_round(..., "local_sgd", ...)`': lambda tmp: make_round(
         LOSS, SGD, "local_sgd", sync_period=1
     ),
-    "devices in place of a mesh": lambda tmp: state(mesh=DEVICES),
+    "a list of devices instead of a mesh": lambda tmp: state(mesh=DEVICES),
     "a mesh without an axis `workers`": lambda tmp: state(
         mesh=Mesh(np.array(DEVICES), ("data",))
     ),
@@ -118,26 +118,28 @@ KINDS = {
     "a loss of params and batch, without `plain_loss`": lambda tmp: make_worker_round(
         lambda params, batch: 0.0, SGD, OVERLAP
     ),
-    "a loss that is none": lambda tmp: make_worker_round(None, SGD, OVERLAP),
-    "a loss that returns its value alone": lambda tmp: loss_round(
+    "`None` instead of a loss": lambda tmp: make_worker_round(None, SGD, OVERLAP),
+    "a loss that returns only its value": lambda tmp: loss_round(
         lambda params, model_state, batch, key: jnp.sum(params["w"] * batch)
     ),
-    "a loss that returns its metrics too": plain(
+    "a loss that also returns metrics": plain(
         lambda params, batch: (jnp.sum(params["w"] * batch), {"accuracy": 1.0})
     ),
-    "a loss of every example": plain(lambda params, batch: params["w"] * batch),
-    "a loss of whole numbers": plain(lambda params, batch: jnp.array(1)),
-    "a loss that adds to the model state": lambda tmp: loss_round(
+    "a loss that returns one value per example": plain(
+        lambda params, batch: params["w"] * batch
+    ),
+    "a loss that returns an integer": plain(lambda params, batch: jnp.array(1)),
+    "a loss that adds an entry to the model state": lambda tmp: loss_round(
         lambda params, model_state, batch, key: (
             jnp.sum(params["w"] * batch),
             {"count": jnp.zeros(3)},
         )
     ),
-    "`lookahead` of plain params": lambda tmp: state(optimizer=LOOKAHEAD),
-    "`sam` with an odd sync period": lambda tmp: loss_round(
+    "`optax.lookahead` with plain params": lambda tmp: state(optimizer=LOOKAHEAD),
+    "`optax.contrib.sam` with an odd sync period": lambda tmp: loss_round(
         LOSS, optimizer=SAM, sync_period=3
     ),
-    "`inject_hyperparams(adam)` of bfloat16 params": lambda tmp: in_bfloat16(),
+    "`inject_hyperparams(adam)` with bfloat16 params": lambda tmp: in_bfloat16(),
 }
 
 TX = distribute(SGD, OVERLAP, sync_period=2)
@@ -151,11 +153,15 @@ MISTAKES = KINDS | {
     "`powersgd(rank=2.0)`": lambda tmp: powersgd(rank=2.0),
     "`powersgd(rank=2, seed=-1)`": lambda tmp: powersgd(rank=2, seed=-1),
     "`init_state({}, ...)`": lambda tmp: state({}),
-    "params that hold a list": lambda tmp: state({"w": [0.0]}),
-    "params of whole numbers": lambda tmp: state({"w": jnp.zeros(3, jnp.int32)}),
-    "`init_state` without mesh and `num_workers`": lambda tmp: state(num_workers=None),
-    "3 workers on a mesh of 2": lambda tmp: state(num_workers=3, mesh=worker_mesh(2)),
-    "a strategy that was built for 4, and 2 workers": lambda tmp: state(
+    "params that contain a list of floats": lambda tmp: state({"w": [0.0]}),
+    "integer params": lambda tmp: state({"w": jnp.zeros(3, jnp.int32)}),
+    "`init_state` without a mesh and without `num_workers`": lambda tmp: state(
+        num_workers=None
+    ),
+    "3 workers on a mesh with 2 slots": lambda tmp: state(
+        num_workers=3, mesh=worker_mesh(2)
+    ),
+    "a strategy built for 4 workers, used with 2": lambda tmp: state(
         strategy=easgd(0.5, num_workers=4)
     ),
     "`init_state(..., seed=2**32)`": lambda tmp: state(seed=2**32),
@@ -181,45 +187,47 @@ MISTAKES = KINDS | {
     ),
     "batches without a worker axis": lambda tmp: one_round(batches=jnp.zeros((1, 3))),
     "an empty batch": lambda tmp: one_round(batches={}),
-    "a batch that the devices of a worker cannot share": lambda tmp: one_round(
+    "a batch that the devices of a worker cannot share evenly": lambda tmp: one_round(
         state(mesh=worker_mesh(2, data=2)), mesh=worker_mesh(2, data=2)
     ),
-    "a state of another optimizer": lambda tmp: one_round(
+    "a state that was made with another optimizer": lambda tmp: one_round(
         state(optimizer=optax.adam(1))
     ),
-    "a state of another strategy": lambda tmp: one_round(state(strategy=local_sgd())),
-    "a list in place of a tuple in the state": lambda tmp: one_round(
+    "a state that was made with another strategy": lambda tmp: one_round(
+        state(strategy=local_sgd())
+    ),
+    "a state with a list instead of a tuple": lambda tmp: one_round(
         state()._replace(opt_state=list(state().opt_state))
     ),
-    "`params` in place of the state": lambda tmp: one_round(PARAMS),
+    "`params` instead of the state": lambda tmp: one_round(PARAMS),
     "`present=[1, 0]`": lambda tmp: one_round(present=[1, 0]),
-    "`present` of 3 bools for 2 workers": lambda tmp: one_round(
+    "`present` with 3 bools for 2 workers": lambda tmp: one_round(
         present=jnp.array([True] * 3)
     ),
     "`tx.update(grads, state)`": lambda tmp: update(TX, params=None),
-    "`tx.update` with the state of the optimizer": lambda tmp: update(
+    "`tx.update` with the state of the wrapped optimizer": lambda tmp: update(
         TX, own=SGD.init(PARAMS)
     ),
-    "`tx.update` outside of `pmap`": lambda tmp: update(TX),
+    "`tx.update` outside `pmap` or another mapping": lambda tmp: update(TX),
     '`model_of(state, strategy, "best")`': lambda tmp: model_of(
         state(), OVERLAP, "best"
     ),
-    "the anchor of a strategy without one": lambda tmp: model_of(
-        state(strategy=local_sgd()), local_sgd(), "anchor"
+    '`model_of(..., "anchor")` with a strategy that has no anchor': lambda tmp: (
+        model_of(state(strategy=local_sgd()), local_sgd(), "anchor")
     ),
-    "`evaluate` of a task without `predict`": lambda tmp: evaluate(
+    "`evaluate` with a task that has no `predict`": lambda tmp: evaluate(
         Task(None, LOSS), PARAMS, {}, np.zeros((1, 3)), np.zeros(1, np.int32)
     ),
-    "`evaluate` of more labels than inputs": lambda tmp: evaluate(
+    "`evaluate` with more labels than inputs": lambda tmp: evaluate(
         Task(None, LOSS, lambda *x: x), {}, {}, np.zeros((1, 3)), np.zeros(2, np.int32)
     ),
-    "`payload_bytes` of a mean in a while loop": lambda tmp: payload_bytes(
-        mean_in_a_while_loop, jnp.zeros((2, 3)), num_workers=2
+    "`payload_bytes` of a program with a mean in a while loop": lambda tmp: (
+        payload_bytes(mean_in_a_while_loop, jnp.zeros((2, 3)), num_workers=2)
     ),
-    "shards of examples that are not there": lambda tmp: make_batches(
+    "shards with indices of examples that do not exist": lambda tmp: make_batches(
         np.zeros(4), [np.array([5])], sync_period=1, batch_size=1, seed=0
     ),
-    "shards that the places of a mesh cannot share": lambda tmp: make_batches(
+    "shards that the slots of a mesh cannot share evenly": lambda tmp: make_batches(
         np.zeros(4),
         [np.arange(4)],
         sync_period=1,
@@ -230,19 +238,19 @@ MISTAKES = KINDS | {
     '`make_partition("iid", labels, 4, seed="0")`': lambda tmp: make_partition(
         "iid", np.zeros(8, np.int32), 4, seed="0"
     ),
-    '`make_partition("dirichlet", labels, ...)` of labels with NaN': lambda tmp: (
+    '`make_partition("dirichlet", labels, ...)` with NaN in labels': lambda tmp: (
         make_partition("dirichlet", np.array([0.0, np.nan] * 4), 2, seed=0)
     ),
     "`RollbackPolicy(scale=2.0)`": lambda tmp: RollbackPolicy(scale=2.0),
-    "SIGTERM, without checkpoints": preempted,
-    "the theorem with too few steps": lambda tmp: bound(num_steps=10),
-    "`stationary_vector` of a matrix that is not square": lambda tmp: stationary_vector(
-        np.zeros((2, 3))
+    "SIGTERM during a run without checkpoints": preempted,
+    "`theorem_bound` with too few steps": lambda tmp: bound(num_steps=10),
+    "`stationary_vector` with a matrix that is not square": lambda tmp: (
+        stationary_vector(np.zeros((2, 3)))
     ),
     "`stationary_vector` of workers that never meet": lambda tmp: stationary_vector(
         np.eye(2)
     ),
-    "`virtual_model` with a weight too many": lambda tmp: virtual_model(
+    "`virtual_model` with one weight too many": lambda tmp: virtual_model(
         np.zeros((1, 2)), np.zeros(3)
     ),
 }

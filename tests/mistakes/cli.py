@@ -70,7 +70,7 @@ MISTAKES = {
     "`demo --sync-period 0`": command(demo, "--sync-period", 0),
     "`launch --processes 0 -- true`": command(launch, "--processes", 0, "--", "true"),
     "`launch --processes 2` without a command": command(launch, "--processes", 2),
-    "`launch` of a program that is not there": command(
+    "`launch` with a program that does not exist": command(
         launch, "--processes", 2, "--", "no-such-program"
     ),
     "`launch --grace nan`": command(
@@ -96,7 +96,7 @@ MISTAKES = {
     "`bench --json no-such-directory/x`": command(
         bench, "--json", "no-such-directory/x"
     ),
-    "`bench --profile` with a file for a directory": profile_to_a_file,
+    "`bench --profile` with a file instead of a directory": profile_to_a_file,
     "`soak --rounds 1`": command(soak, "--rounds", 1),
     "`hiding --repetitions 0`": command(hiding, "--repetitions", 0),
     "`killed --times 0`": command(killed, "--times", 0),
@@ -108,7 +108,7 @@ MISTAKES = {
     "`network --rates 0gbit`": lambda tmp: network_case.list_cases(
         [2], ["0gbit"], ["local_sgd"], [1], (2, 8, 1)
     ),
-    "a rate of a link without a unit": lambda tmp: bits_per_second("200"),
+    "a link rate without a unit": lambda tmp: bits_per_second("200"),
     "`network --repetitions 1`": lambda tmp: network_case.list_cases(
         [2], ["1mbit"], ["local_sgd"], [1], (1, 8, 1)
     ),

@@ -120,39 +120,43 @@ CHECKPOINTS = {
     "a checkpoint of another model": restored(like={"w": jnp.zeros(4)}),
     "a checkpoint of another strategy or optimizer": restored(like={"v": jnp.zeros(3)}),
     "a checkpoint of a run with other options": restored(config=Config(width=8)),
-    "a checkpoint of a loop of one's own": of_another_loop,
+    "`train` with a checkpoint of your own loop": of_another_loop,
     "a checkpoint of another version of the library": restored(
         {**FACTS, "config": {"tau": 4}}
     ),
     "a checkpoint of another version of jax (a warning)": went_on(versions=OTHER),
-    "a checkpoint of other XLA flags (a warning)": went_on(compiler=FLAGS),
-    "a run that went back, without `rollbacks`": went_on(records=[BACK]),
+    "a checkpoint of a run with other XLA flags (a warning)": went_on(compiler=FLAGS),
+    "resuming a run that was rolled back, without `rollbacks`": went_on(records=[BACK]),
     "a checkpoint without its checksums (a warning)": damaged("checksums.json", ""),
-    "a checkpoint that was changed (a warning)": damaged("about/metadata", "{}"),
-    "checksums of files outside (a warning)": damaged(
+    "a checkpoint with a modified file (a warning)": damaged("about/metadata", "{}"),
+    "checksums of files outside the checkpoint (a warning)": damaged(
         "checksums.json", '{"format": 2, "files": {"../../secret": "0"}}'
     ),
-    "checksums of files that are gone (a warning)": damaged(
+    "checksums of missing files (a warning)": damaged(
         "checksums.json", '{"format": 2, "files": {"gone": "0"}}'
     ),
-    "checksums of nothing (a warning)": damaged("checksums.json", "{}"),
-    "a file that cannot be read (a warning)": damaged(
+    "checksums without files (a warning)": damaged("checksums.json", "{}"),
+    "an unreadable file in a checkpoint (a warning)": damaged(
         "checksums.json", '{"format": 2, "files": {"\\u0000": "0"}}'
     ),
-    "a score that cannot be read (a warning)": damaged("metrics/metrics", "{"),
-    "a checkpoint named `010` (a warning)": strange(lambda tmp: (tmp / "010").mkdir()),
-    "a file named `9` (a warning)": strange(lambda tmp: (tmp / "9").touch()),
+    "an unreadable score in a checkpoint (a warning)": damaged("metrics/metrics", "{"),
+    "a directory named `010` among the checkpoints (a warning)": strange(
+        lambda tmp: (tmp / "010").mkdir()
+    ),
+    "a file named `9` among the checkpoints (a warning)": strange(
+        lambda tmp: (tmp / "9").touch()
+    ),
     "a checkpoint of another format": damaged("checksums.json", '{"format": 3}'),
     "`save('../x', tree)`": lambda tmp: Checkpoints(tmp).save("../x", TREE),
-    "a checkpoint that is not the newest": not_the_newest,
+    "`save` with a number below the newest checkpoint": not_the_newest,
     "`Checkpoints(directory, keep=0)`": lambda tmp: Checkpoints(tmp, keep=0),
     "`Due(minutes=0)`": lambda tmp: Due(minutes=0),
-    "names that are the same with dots": lambda tmp: Checkpoints(tmp).save(
-        1, SAME_NAME
-    ),
+    "a tree whose names are equal once joined by dots": lambda tmp: Checkpoints(
+        tmp
+    ).save(1, SAME_NAME),
 }
 FILES = {
-    "a directory that holds a run": prepared(lambda path: path.touch()),
+    "an output directory that already holds a run": prepared(lambda path: path.touch()),
     "a link in the output directory": prepared(
         lambda path: path.symlink_to("/dev/null"), "--resume"
     ),
@@ -162,9 +166,9 @@ FILES = {
     "`tables --out` below a file": below_a_file(tables),
     "`scale --out` below a file": below_a_file(scale, "--num-workers", 2),
     "`report --out` below a file": report_below_a_file,
-    "records below a file": lambda tmp: [
+    "records in a path below a file": lambda tmp: [
         (tmp / "file").touch(),
         write_records(tmp / "file" / "run.jsonl", CONFIG, []),
     ],
-    "a cache of arrays below a file": cache_below_a_file,
+    "an array cache in a path below a file": cache_below_a_file,
 }

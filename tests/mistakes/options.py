@@ -25,8 +25,8 @@ MISTAKES = {
     '`partition="even"`': trained(partition="even"),
     '`model="mpl"`': trained(model="mpl"),
     "`model=None`": trained(model=None),
-    '`model="resnet8"` for vectors': trained(model="resnet8"),
-    "`augment=True` for vectors": trained(augment=True),
+    '`model="resnet8"` with a dataset of vectors': trained(model="resnet8"),
+    "`augment=True` with a dataset of vectors": trained(augment=True),
     '`augment="no"`': trained(augment="no"),
     '`dtype="float8"`': trained(dtype="float8"),
     '`mapping="pmap"` with 1,000 workers': trained(
@@ -36,7 +36,7 @@ MISTAKES = {
     "`num_workers=2.5`": trained(num_workers=2.5),
     "`num_workers=2**31`": trained(num_workers=2**31),
     "`num_workers=5000`, more than there are examples": trained(num_workers=5000),
-    "`batch_size=500`, more than a worker has": trained(batch_size=500),
+    "`batch_size=500`, more examples than a worker has": trained(batch_size=500),
     "a shard smaller than a batch": trained(
         partition="dirichlet", concentration=0.01, num_workers=16, batch_size=32
     ),
@@ -56,18 +56,18 @@ MISTAKES = {
     '`evaluate="worker"`': trained(evaluate="worker"),
     '`evaluate=["best"]`': trained(evaluate=["best"]),
     "`evaluate=[]`": trained(evaluate=[]),
-    "the anchor of a strategy without one is evaluated": trained(
+    '`evaluate=["anchor"]` with a strategy that has no anchor': trained(
         strategy="local_sgd", evaluate=["anchor"]
     ),
-    "`rated_velocity=True` without a velocity": trained(
+    "`rated_velocity=True` with a strategy that has no velocity": trained(
         strategy="local_sgd", rated_velocity=True
     ),
     "`strategy_args=[0.5]`": trained(strategy_args=[0.5]),
     '`strategy_args={"pullback": "half"}`': trained(strategy_args={"pullback": "half"}),
-    '`strategy_args={"rank": 2}` of another strategy': trained(
+    '`strategy_args={"rank": 2}`, an argument of another strategy': trained(
         strategy_args={"rank": 2}
     ),
     '`strategy_args={"pullback": 2.0}`': trained(strategy_args={"pullback": 2.0}),
-    "`dropout=0.5` of another network than mlp": dropout_of_a_resnet,
+    "`dropout=0.5` with a network other than `mlp`": dropout_of_a_resnet,
     "an option that does not exist": lambda tmp: Config(learning_rat=0.1),
 }

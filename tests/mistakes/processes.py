@@ -42,19 +42,19 @@ NETWORK = {
     '`join("10.0.0.1:1234", "two", 0)`': lambda tmp: join("10.0.0.1:1234", "two", 0),
     '`join("10.0.0.1:1234", 2, 2)`': lambda tmp: join("10.0.0.1:1234", 2, 2),
     "`join(join_timeout=0)`": lambda tmp: join(join_timeout=0),
-    "a port that is taken": on_a_taken_port,
-    "process 0 is not there": with_nobody_there(1),
-    "process 1 is not there": with_nobody_there(0),
-    "a process that dies or hangs, under `launch`": one_that_died,
+    "a coordinator port that is in use": on_a_taken_port,
+    "process 0 does not start": with_nobody_there(1),
+    "process 1 does not start": with_nobody_there(0),
+    "a process dies or hangs, under `launch`": one_that_died,
     "5 workers in 2 processes": lambda tmp: share_workers(5, 2),
 }
 COMPILERS = {
     '`target("p100:1x1x8")`': lambda tmp: target("p100:1x1x8"),
     '`overlap_report("hello")`': lambda tmp: overlap_report("hello"),
-    "`overlap_report` of a program without a text": lambda tmp: overlap_report(
+    "`overlap_report` of a program without text": lambda tmp: overlap_report(
         WithoutText()
     ),
-    "`overlap_report` of half a program": lambda tmp: overlap_report(
+    "`overlap_report` of a truncated program": lambda tmp: overlap_report(
         "HloModule m, is_scheduled=true\n"
     ),
     "`assert_overlapped` of a program without a mean": lambda tmp: assert_overlapped(

@@ -92,46 +92,46 @@ def run_of_another(tmp):
 
 TEST = {"consensus": {"loss": 1.0}}
 MISTAKES = {
-    "a file that is cut off": read_bytes(b'{"config"'),
+    "a truncated file": read_bytes(b'{"config"'),
     "a file that is not JSON": read_bytes(b"hello\n"),
-    "a file of JSON that is nested too deeply": read_bytes(b"[" * 100_000 + b"\n"),
-    "a file with a number of 5,000 digits": read_bytes(b"1" * 5_000 + b"\n"),
+    "deeply nested JSON that is truncated": read_bytes(b"[" * 100_000 + b"\n"),
+    "a file that contains a number with 5,000 digits": read_bytes(b"1" * 5_000 + b"\n"),
     "a file that is not text": read_bytes(b"\xff\n"),
-    "JSON that is nested too deeply": read_bytes(b"[" * 10**5 + b"]" * 10**5 + b"\n"),
-    "JSON of something else": read_bytes(b'{"loss": 1}\n'),
-    "options of a config that does not exist": header(config={"tau": 4}),
-    "a config that cannot be": header(config={"num_workers": -1}),
-    "facts of something else": header(facts={"loss": 1}),
-    "a fact that is not a number": facts(num_steps="many"),
-    "a histogram that is empty": facts(histogram=[]),
-    "a histogram with rows of two lengths": facts(histogram=[[1], [1, 2]]),
-    "versions that are a list": header(versions=[1]),
-    "devices that are a number": header(devices=3),
-    "a record with a text for a number": record(train_loss="low"),
+    "deeply nested JSON": read_bytes(b"[" * 10**5 + b"]" * 10**5 + b"\n"),
+    "JSON that is not a record": read_bytes(b'{"loss": 1}\n'),
+    "a config with an unknown option": header(config={"tau": 4}),
+    "a config with an impossible value": header(config={"num_workers": -1}),
+    "facts with other fields": header(facts={"loss": 1}),
+    "a fact with text instead of a number": facts(num_steps="many"),
+    "an empty histogram": facts(histogram=[]),
+    "a histogram with rows of different lengths": facts(histogram=[[1], [1, 2]]),
+    "versions in a list": header(versions=[1]),
+    "devices as a number": header(devices=3),
+    "a record with text instead of a number": record(train_loss="low"),
     "a record with a number that is not finite": record(spread=float("inf")),
-    "a record of an accuracy above 1": record(
+    "a record with an accuracy above 1": record(
         tests={"consensus": {"loss": 1.0, "accuracy": 7}}
     ),
     "a record of round −1": record(round=-1),
-    "a record of half an example": record(examples=0.5),
+    "a record with half an example": record(examples=0.5),
     "a record without tests": record(tests={}),
     "a test without its accuracy": record(tests=TEST),
-    "a rollback with half its fields": read_changed(
+    "a rollback with missing fields": read_changed(
         1, lambda row: {"rollback": {"round": 3}}
     ),
-    "an outcome that does not exist": read_changed(2, lambda row: {"outcome": "won"}),
+    "an unknown outcome": read_changed(2, lambda row: {"outcome": "won"}),
     "`report` of a directory without records": lambda tmp: run(
         report.main, tmp, "--out", tmp / "report.html"
     ),
-    "`report` of a file that is not there": lambda tmp: run(
+    "`report` of a file that does not exist": lambda tmp: run(
         report.main, tmp / "x.jsonl", "--out", tmp / "report.html"
     ),
-    "`report` of two files of one name": same_name_twice,
+    "`report` of two files with the same name": same_name_twice,
     "`report run.jsonl --out run.jsonl`": report_onto("run.jsonl", "run.jsonl"),
     "`report run.html --out run.html`": report_onto("run.html", "run.html"),
     "`report run.md --out run.html`": report_onto("run.md", "run.html"),
-    "`report` of a directory with a named pipe": report_of_a_pipe,
-    "`report` with a timeline that is nested too deeply": report_of(
+    "`report` of a directory that contains a named pipe": report_of_a_pipe,
+    "`report` with a deeply nested timeline": report_of(
         timeline_figure.TIMELINE, "[" * 100_000
     ),
     "`report` with network records too large to model": report_of(
@@ -140,14 +140,14 @@ MISTAKES = {
     "`report` with a timeline that is not JSON": report_of(
         timeline_figure.TIMELINE, "hello"
     ),
-    "`report` with a timeline of something else": report_of(
+    "`report` with a timeline that has other fields": report_of(
         timeline_figure.TIMELINE, '{"link": 3}'
     ),
     "`report` with network records that are not JSON": report_of(
         network_records.NETWORK, "hello\n"
     ),
-    "`report` with network records of something else": report_of(
+    "`report` with network records that have other fields": report_of(
         network_records.NETWORK, '{"rate": 3}\n'
     ),
-    "a sweep in a directory with a run of other options": run_of_another,
+    "a sweep in a directory that holds a run with other options": run_of_another,
 }
