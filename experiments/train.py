@@ -46,7 +46,6 @@ from experiments.cli.output import (
     prepare_output,
 )
 from experiments.paper.presets import PRESETS, preset
-from experiments.report import write_report
 from olsgd_jax.training import (
     Checkpoints,
     Components,
@@ -160,6 +159,9 @@ def check_as_asked(
 
 def show(config: Config, args: argparse.Namespace, console: Console) -> None:
     """Writes a page about the run."""
+    # Imported late: matplotlib is slow to load, and most processes draw no figure.
+    from experiments.report import write_report
+
     page = args.out / "report.html"
     title = f"{config.strategy} on {config.dataset}"
     write_report(page, [args.out / RECORDS], title)

@@ -60,6 +60,11 @@ def runs(tmp_path_factory):
     }
 
 
+def test_a_run_that_draws_nothing_loads_no_matplotlib():
+    code = "import sys, experiments.train; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def records(out):
     run = read_records(out / "run.jsonl")
     return [record._replace(seconds=0.0) for record in run.records]
