@@ -15,7 +15,6 @@ on the machine hardly changes it. On CIFAR-10 the network and workers are those 
 preset `cpu`. Exits with status 1 if a cost is above 3 %.
 """
 
-import argparse
 import dataclasses
 import itertools
 import statistics
@@ -24,11 +23,10 @@ import tempfile
 import time
 from typing import NamedTuple
 
-import jax
 from rich.console import Console
-from rich.table import Table
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count, use_cpu_devices
+from experiments.cli.table import make_table
 from experiments.paper.presets import preset
 from olsgd_jax.training import Checkpoints, Config, Due, train
 from olsgd_jax.types import ArrayTree
@@ -135,8 +133,11 @@ def configs(repetitions: int, data_dir: str | None) -> dict[str, Config]:
     }
 
 
+HEADS = ("Run", "round", "a checkpoint", "of it `save`", "one a minute", "its CPU time")
+
+
 def row(name: str, cost: Cost) -> list[str]:
-    """Says of one run what was measured."""
+    """Writes what was measured of one run; HEADS are the columns."""
     low, middle, high = statistics.quantiles(cost.fractions(), n=4)
     per_round = statistics.median(cost.without) / BLOCK
     extra, still = statistics.median(cost.extra), statistics.median(cost.still)
@@ -149,33 +150,22 @@ def row(name: str, cost: Cost) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--repetitions", type=count, default=12, help="pairs of blocks")
     parser.add_argument("--data-dir", help="of CIFAR-10; default TFDS_DATA_DIR")
     args = parser.parse_args()
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", MAX_WORKERS)
+    use_cpu_devices(MAX_WORKERS)
     console = Console()
-    table = Table(
-        "Run",
-        "round",
-        "a checkpoint",
-        "of it `save`",
-        "one a minute",
-        "CPU time of it",
-    )
-    costs = []
+    rows, costs = [], []
     try:
         for name, config in configs(args.repetitions, args.data_dir).items():
             with console.status(name):
                 cost = measure(config)
             costs.append(statistics.median(cost.fractions()))
-            table.add_row(*row(name, cost))
+            rows.append(row(name, cost))
     except (ValueError, OSError) as error:  # of the data
         parser.error(str(error))
-    console.print(table)
+    console.print(make_table(HEADS, rows))
     sys.exit(f"more than {MOST:.0%}" if max(costs) > MOST else 0)
 
 

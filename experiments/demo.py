@@ -16,16 +16,14 @@ core, run rounds with a slow link between them: a private loopback, which needs 
 (see `loopback`). Where there cannot be one, it says why not, and the link is modelled.
 """
 
-import argparse
 import json
 import pathlib
 
-import jax
 from rich.console import Console
-from rich.table import Column, Table
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count, use_cpu_devices
 from experiments.cli.progress import make_progress, shown
+from experiments.cli.table import make_table
 from experiments.links.loopback import NoLinkError
 from experiments.measured import exposed_time
 from experiments.measured.exposed_time import SLOW_LINK, exposed_times
@@ -75,11 +73,9 @@ def train_all(
             task = progress.add_task(name, total=config.num_rounds, shown="compiling")
             write_records(file, config, shown(train(config), progress, task))
 
-    columns = [Column(head, justify="right") for head in heads(FIELDS)]
-    table = Table(Column("Run", no_wrap=True), *columns, title="After the last round")
-    for file in files:
-        table.add_row(file.stem, *cells(read_records(file).records[-1], FIELDS))
-    console.print(table)
+    last = {file.stem: read_records(file).records[-1] for file in files}
+    rows = [[name, *cells(record, FIELDS)] for name, record in last.items()]
+    console.print(make_table(["Run", *heads(FIELDS)], rows, "After the last round"))
     return files
 
 
@@ -105,21 +101,16 @@ def use_link(
     with writing(file):
         file.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
-    columns = [Column(head, justify="right") for head in exposed_time.HEADS]
+    rows = [exposed_time.row(*x) for x in exposed_times(found).items()]
     title = exposed_time.title_of(found)
-    table = Table(Column("Strategy", no_wrap=True), *columns, title=title)
-    for name, time in exposed_times(found).items():
-        table.add_row(*exposed_time.row(name, time))
-    console.print(table)
+    console.print(make_table(["Strategy", *exposed_time.HEADS], rows, title))
     if remark := exposed_time.remark(found):
         console.print(remark, highlight=False)
     return file
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     add = parser.add_argument
     add("--out", type=pathlib.Path, default=pathlib.Path("out/demo"), help="directory")
     add("--rounds", type=int, default=150, help="rounds of each run on the digits")
@@ -148,8 +139,7 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     # Before anything asks for a device: afterwards their number is fixed.
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", NUM_WORKERS)
+    use_cpu_devices(NUM_WORKERS)
     console = Console()
     try:
         files = train_all(args.out, configs, console)

@@ -15,7 +15,6 @@ the seeds. Rounds are as many in both, so the elastic run learns from 5/6 of the
 examples. Records of all runs are in OUT.
 """
 
-import argparse
 import dataclasses
 import pathlib
 import statistics
@@ -26,6 +25,8 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+from experiments.cli.options import command_parser
+from experiments.cli.table import make_table
 from olsgd_jax import STRATEGIES
 from olsgd_jax.training import (
     Checkpoints,
@@ -95,11 +96,12 @@ def table_of(config: Config, runs: dict[str, list[Run]], field: str) -> Table:
     """Shows a field of a record around the changes, and at the end."""
     first, second, last = ends(config.num_rounds)
     columns = [f"{', '.join(map(str, WORKERS[name]))} workers" for name in runs]
-    table = Table("After round", *columns, title=f"{config.strategy}: {FIELDS[field]}")
+    rows = []
     for number in (first, first + 1, second, second + 1, last):
         of_seeds = [[_at(run, number, field) for run in own] for own in runs.values()]
-        table.add_row(str(number), *map(ranged, of_seeds))
-    return table
+        rows.append([str(number), *map(ranged, of_seeds)])
+    title = f"{config.strategy}: {FIELDS[field]}"
+    return make_table(["After round", *columns], rows, title)
 
 
 def _at(run: Run, number: int, field: str) -> float:
@@ -117,9 +119,7 @@ def ranged(values: Sequence[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--out",
         type=pathlib.Path,

@@ -11,7 +11,6 @@ by the library itself, with a message that names one of its options. One that ta
 longer than --limit ends the script, and is shown.
 """
 
-import argparse
 import collections
 import os
 import re
@@ -22,9 +21,10 @@ import warnings
 import hypothesis
 import jax
 from rich.console import Console
-from rich.table import Table
 
 import olsgd_jax
+from experiments.cli.options import command_parser, use_cpu_devices
+from experiments.cli.table import make_table
 from experiments.robustness.fuzz_configs import TYPES, configs
 from olsgd_jax.training import (
     Config,
@@ -111,9 +111,7 @@ def explore(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--examples", type=int, default=300, help="how many configs")
     parser.add_argument("--seed", type=int, default=0, help="of the configs")
     parser.add_argument(
@@ -126,15 +124,12 @@ def main() -> None:
         check_number("--limit", args.limit, 0, threading.TIMEOUT_MAX, "[]")
     except ValueError as error:
         parser.error(str(error))
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 4)
+    use_cpu_devices(4)
     warnings.simplefilter("error")
     console = Console()
     counts, failures = explore(args.examples, args.seed, args.limit, console)
-    table = Table("How it ended", "Configs")
-    for name, count in counts.most_common():
-        table.add_row(name, str(count))
-    console.print(table)
+    rows = [[name, str(number)] for name, number in counts.most_common()]
+    console.print(make_table(["How it ended", "Configs"], rows))
     raise SystemExit(bool(failures))
 
 

@@ -19,7 +19,6 @@ A blocking warm-up averages gradients at every one of the first steps (`sync_sgd
 then hands params and optimizer state to the strategy.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -37,7 +36,7 @@ from jax import lax
 from rich.console import Console
 from rich.table import Column, Table
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count
 from experiments.cli.progress import make_progress
 from olsgd_jax import (
     STRATEGIES,
@@ -406,9 +405,7 @@ def table(runs: Sequence[dict], title: str) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     add = parser.add_argument
     add(
         "--out",

@@ -15,13 +15,14 @@ import argparse
 import json
 
 from rich.console import Console
-from rich.table import Column, Table
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count
+from experiments.cli.table import make_table
 from experiments.links.hosts import why_not
 from experiments.measured.network_numbers import numbers_of
-from experiments.measured.network_rounds import Samples, measure
+from experiments.measured.network_rounds import measure
 from experiments.measured.network_work import Work
+from experiments.measured.turns import Samples
 from experiments.processes.host_processes import answer, ask_all, join
 from olsgd_jax.training import end_together
 
@@ -69,9 +70,7 @@ def run_process(sync_period: int, repetitions: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "cases", nargs="*", default=CASES, help="rate:sync_period, as in 200mbit:16"
     )
@@ -85,14 +84,14 @@ def main() -> None:
     if reason := why_not():
         parser.error(reason)
     console = Console(width=max(Console().width, 120))
-    columns = [Column(head, no_wrap=True, justify="right") for head in HEADS]
-    table = Table(*columns, title="Two CPU processes, medians (and quartiles)")
+    rows = []
     for case in args.cases:
         rate, _, sync_period = case.partition(":")
         with console.status(f"{case}: {args.repetitions} rounds of each kind"):
             samples = run_case(rate, int(sync_period), args.repetitions)
-        table.add_row(rate, sync_period, *row(samples))
-    console.print(table)
+        rows.append([rate, sync_period, *row(samples)])
+    title = "Two CPU processes, medians (and quartiles)"
+    console.print(make_table(HEADS, rows, title))
 
 
 if __name__ == "__main__":

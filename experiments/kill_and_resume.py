@@ -13,7 +13,6 @@ starts, the others soon after it has begun to write. Exits with status 1 if anyt
 differs, if records have half a line or a round twice, or if a run does not go on.
 """
 
-import argparse
 import collections
 import pathlib
 import random
@@ -23,16 +22,15 @@ import time
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count, use_cpu_devices
+from experiments.cli.table import make_table
 from experiments.robustness.child_run import ChildRun, names_in
 from experiments.robustness.same_run import (
     End,
     bad_lines,
     differences,
     end_of,
-    use_devices,
 )
 
 NUM_WORKERS = 2
@@ -116,13 +114,11 @@ class Kills:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--times", type=count, default=100, help="kills")
     parser.add_argument("--seed", type=int, default=0, help="of all chances")
     args = parser.parse_args()
-    use_devices(NUM_WORKERS)
+    use_cpu_devices(NUM_WORKERS)
     console, began = Console(), time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         with console.status("runs without a kill"):
@@ -132,10 +128,8 @@ def main() -> None:
                 kills.kill()
         with console.status("the last run comes to its end"):
             kills.finish()
-    table = Table("Killed", "times")
-    for phase, number in kills.phases.most_common():
-        table.add_row(phase, str(number))
-    console.print(table)
+    rows = [[phase, str(number)] for phase, number in kills.phases.most_common()]
+    console.print(make_table(["Killed", "times"], rows))
     console.print(
         f"{kills.num_resumes} resumes; {kills.num_runs} runs came to their end, with "
         f"{len(kills.problems)} differences and {kills.num_damaged} damaged "

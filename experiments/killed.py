@@ -11,7 +11,6 @@ Each time four processes train, without `experiments.launch`, which would end th
 itself. Chance says which of them is killed, and when: while they start, train or end.
 """
 
-import argparse
 import contextlib
 import pathlib
 import random
@@ -22,9 +21,9 @@ import tempfile
 import time
 
 from rich.console import Console
-from rich.table import Table
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count
+from experiments.cli.table import make_table
 from experiments.launch import end_all, free_coordinator, start
 from experiments.processes.exit_reason import explain_exit
 from olsgd_jax.training import ENVIRONMENT
@@ -117,9 +116,7 @@ def whole_run() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--times", type=count, default=20, help="runs to kill one of")
     parser.add_argument("--seed", type=int, default=0, help="of all chances")
     args = parser.parse_args()
@@ -131,10 +128,9 @@ def main() -> None:
         with console.status(f"{number + 1} of {args.times}"):
             rows.append(kill_one(victim, instant))
     *heads, _ = rows[0]
-    table = Table(*heads, title=f"A run takes {seconds:.0f} s if nobody is killed")
-    for row in rows:
-        table.add_row(*(row[head] for head in heads))
-    console.print(table)
+    title = f"A run takes {seconds:.0f} s if nobody is killed"
+    cells = ([row[head] for head in heads] for row in rows)
+    console.print(make_table(heads, cells, title))
     for text in sorted({row["said"] for row in rows} - {""}):
         console.print(text, markup=False, highlight=False)
 

@@ -6,17 +6,16 @@ Answer:  no: a lane among 1,000 takes 0.57 times as long as one among 10, and ab
          long as one among 100. Where lanes are few, the cost of the call is theirs.
 """
 
-import argparse
 import statistics
-import time
 
 import jax
 import jax.numpy as jnp
 import optax
 from rich.console import Console
-from rich.table import Table
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count
+from experiments.cli.table import make_table
+from experiments.measured.turns import take_turns
 from olsgd_jax import init_state, make_round, overlap_local_sgd
 from olsgd_jax.training import MLP, classification
 
@@ -49,32 +48,20 @@ def make_runner(num_workers: int):
 
 
 def main(repetitions: int) -> dict[int, float]:
-    runners = {m: make_runner(m) for m in NUM_WORKERS}
-    for run in runners.values():
-        run()  # compiles
-    seconds = {m: [] for m in NUM_WORKERS}
-    for _ in range(repetitions):  # interleaved, as the machine's speed wanders
-        for m, run in runners.items():
-            start = time.perf_counter()
-            run()
-            seconds[m].append(time.perf_counter() - start)
-    per_worker = {m: statistics.median(times) / m for m, times in seconds.items()}
-    table = Table(title=f"One round of {SYNC_PERIOD} local steps, workers as lanes")
-    for column in ("workers", "round, ms", "per worker, µs", "against 10 workers"):
-        table.add_column(column, justify="right")
-    for m, value in per_worker.items():
-        ratio = value / per_worker[10]
-        table.add_row(
-            f"{m}", f"{value * m * 1e3:.2f}", f"{value * 1e6:.0f}", f"{ratio:.2f}"
-        )
-    Console().print(table)
+    samples = take_turns({f"{m}": make_runner(m) for m in NUM_WORKERS}, repetitions)
+    per_worker = {m: statistics.median(samples[f"{m}"]) / m for m in NUM_WORKERS}
+    heads = ("workers", "round, ms", "per worker, µs", "against 10 workers")
+    rows = [
+        [f"{m}", f"{1e3 * m * x:.2f}", f"{1e6 * x:.0f}", f"{x / per_worker[10]:.2f}"]
+        for m, x in per_worker.items()
+    ]
+    title = f"One round of {SYNC_PERIOD} local steps, workers as lanes"
+    Console().print(make_table(heads, rows, title))
     return per_worker
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--repetitions", type=count, default=31, help="rounds timed of each size"
     )

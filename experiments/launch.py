@@ -12,7 +12,6 @@ which may take their time to save what they have; after a second one they are ki
 GPUs each process has the one of its number.
 """
 
-import argparse
 import contextlib
 import os
 import pathlib
@@ -26,6 +25,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from experiments.cli.options import command_parser
 from experiments.processes.exit_reason import explain_exit
 from experiments.processes.prefixed import Prefixed
 from olsgd_jax.training import FOLLOWED, RESUMABLE, SECRET, variables
@@ -145,9 +145,7 @@ def _send(processes: Sequence[subprocess.Popen], number: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--processes", type=int, required=True, help="how many")
     parser.add_argument(
         "--grace",

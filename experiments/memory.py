@@ -7,20 +7,17 @@ Answer:  beyond params and the optimizer's own state, Overlap Local-SGD keeps 3 
          2 (start, fragments) and 0. README.md has the table.
 """
 
-import argparse
-
 import jax
 import jax.numpy as jnp
 import optax
 from rich.console import Console
-from rich.table import Column, Table
 
-from olsgd_jax import (
-    STRATEGIES,
-    distribute,
-)
+from experiments.cli.options import command_parser
+from experiments.cli.table import make_table
+from olsgd_jax import STRATEGIES, distribute
 from olsgd_jax.training import Config, build_strategy
 
+FACES = ("distribute", "make_round")
 PARAMS = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
 
 
@@ -44,15 +41,11 @@ def models_kept() -> dict[str, tuple[float, float]]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    command_parser(__doc__).parse_args()
     jax.config.update("jax_platforms", "cpu")
-    columns = [Column(x, justify="right") for x in ("distribute", "make_round")]
-    table = Table("Strategy", *columns, title="Models kept beyond params and optimizer")
-    for name, (step, a_round) in models_kept().items():
-        table.add_row(name, f"{step:.2f}", f"{a_round:.2f}")
-    Console().print(table)
+    rows = [[name, *(f"{x:.2f}" for x in own)] for name, own in models_kept().items()]
+    heads, title = ("Strategy", *FACES), "Models kept beyond params and optimizer"
+    Console().print(make_table(heads, rows, title))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markdown import Markdown
 
+from experiments.cli.options import command_parser
 from experiments.links.hosts import why_not
 from experiments.measured import case_tables, model_check, network_tables
 from experiments.measured.measure_all import measure_all
@@ -60,9 +61,7 @@ def say(record: dict) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     add = parser.add_argument
     add("--hosts", type=int, nargs="+", default=HOSTS, choices=(2, 3, 4))
     add("--rates", nargs="+", default=RATES, help="of every link, each way")

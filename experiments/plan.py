@@ -11,13 +11,13 @@ measured. A step takes its flops over --utilisation of the hardware's peak; wher
 have measured it, give --step-seconds.
 """
 
-import argparse
 import json
 
 import jax
 from rich.console import Console
-from rich.table import Column, Table
 
+from experiments.cli.options import command_parser
+from experiments.cli.table import make_table
 from experiments.links.hosts import bits_per_second
 from experiments.measured.network_records import name_of
 from olsgd_jax.aot import TARGETS, WORKLOADS, Plan, plan
@@ -88,9 +88,7 @@ def to_json(planned: Plan) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     add = parser.add_argument
     add("--target", required=True, help=f"one of {', '.join(TARGETS)}, with a topology")
     add("--model", default="resnet18", choices=tuple(WORKLOADS))
@@ -129,11 +127,8 @@ def main() -> None:
         parser.error(str(error))
     if args.json:
         return print(json.dumps(to_json(planned)))
-    columns = [Column(head, justify="right", no_wrap=True) for head in HEADS]
-    table = Table(*columns, title=f"{args.model} on {args.target}, {args.bandwidth}")
-    for row in rows(planned):
-        table.add_row(*row)
-    console.print(table)
+    title = f"{args.model} on {args.target}, {args.bandwidth}"
+    console.print(make_table(HEADS, rows(planned), title))
     console.print(facts(planned))
     if said := streaming(planned):
         console.print(said)

@@ -9,7 +9,6 @@ Answer:  one page that needs nothing but a browser, next to it the same tables a
          lose to a network and to stragglers, both measured and modelled.
 """
 
-import argparse
 import dataclasses
 import itertools
 import os
@@ -18,6 +17,7 @@ import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 
 from experiments import alpha_sweep, tables, tradeoff
+from experiments.cli.options import command_parser
 from experiments.measured import (
     case_tables,
     exposed_time,
@@ -194,9 +194,7 @@ def _listed(sources: Sequence[pathlib.Path]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "sources",
         type=pathlib.Path,

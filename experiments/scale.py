@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markdown import Markdown
 
+from experiments.cli.options import command_parser
 from experiments.pages.drawing import save
 from experiments.pages.markdown import to_markdown
 from experiments.pages.sections import Section, named_pictures
@@ -106,9 +107,7 @@ def simulation_rate() -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     add = parser.add_argument
     add("--out", type=pathlib.Path, default=pathlib.Path("out/scale"), help="directory")
     add("--num-workers", type=int, nargs="+", default=NUM_WORKERS, help="m")

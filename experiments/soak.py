@@ -11,7 +11,6 @@ for all that follow: memory may grow by 5 %, threads and open files not at all, 
 nothing may be compiled any more. Exits with status 1 otherwise.
 """
 
-import argparse
 import os
 import pathlib
 import sys
@@ -23,7 +22,7 @@ from typing import NamedTuple
 import jax
 from rich.console import Console
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count, use_cpu_devices
 from olsgd_jax.training import Checkpoints, Config, Due, train
 
 MEMORY_GROWTH = 0.05  # that is not called a leak
@@ -96,9 +95,7 @@ def complaints(first: Look, last: Look) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--rounds", type=count, default=20_000, help="in all")
     parser.add_argument(
         "--every", type=count, default=1000, help="rounds between looks"
@@ -106,8 +103,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.rounds < 2 * args.every:
         parser.error(f"--rounds must be at least twice --every, got {args.rounds}")
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 2)
+    use_cpu_devices(2)
     config = Config(
         num_workers=2,
         sync_period=1,

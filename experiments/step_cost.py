@@ -15,10 +15,7 @@ gradients' mean is: a CPU's collective blocks one of the threads that the step r
 until all workers are there.
 """
 
-import argparse
-import random
 import statistics
-import time
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -26,9 +23,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from rich.console import Console
-from rich.table import Column, Table
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count, use_cpu_devices
+from experiments.cli.table import make_table
+from experiments.measured.turns import take_turns
 from olsgd_jax import (
     cocod_sgd,
     distribute,
@@ -113,54 +111,39 @@ def _average() -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-def measure(name: str, repetitions: int) -> dict[str, dict[str, float]]:
+def measure(name: str, repetitions: int) -> dict[str, tuple[float, float, float]]:
     """Gives each kind's median milliseconds, and its ratios to the step with pmean."""
-    rounds, chance = make_rounds(name), random.Random(0)
-    seconds = {kind: [] for kind in rounds}
-    cpu = {kind: [] for kind in rounds}
-    for repetition in range(-2, repetitions):
-        for kind in chance.sample(list(rounds), len(rounds)):
-            began, began_cpu = time.perf_counter(), time.process_time()
-            rounds[kind]()
-            if repetition >= 0:
-                seconds[kind].append((time.perf_counter() - began) / SYNC_PERIOD)
-                cpu[kind].append((time.process_time() - began_cpu) / SYNC_PERIOD)
+    rounds = make_rounds(name)
+    samples = take_turns(rounds, repetitions)
 
-    def ratio(times: dict[str, list[float]], kind: str) -> float:
-        pairs = zip(times[kind], times["pmean"], strict=True)
+    def ratio(kind: str, unit: str) -> float:
+        pairs = zip(samples[kind + unit], samples["pmean" + unit], strict=True)
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
     return {
-        kind: {
-            "milliseconds": 1e3 * statistics.median(seconds[kind]),
-            "time": ratio(seconds, kind),
-            "cpu": ratio(cpu, kind),
-        }
+        kind: (
+            1e3 * statistics.median(samples[kind]) / SYNC_PERIOD,
+            ratio(kind, ""),
+            ratio(kind, "_cpu"),
+        )
         for kind in rounds
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--repetitions", type=count, default=60, help="rounds of each kind"
     )
     args = parser.parse_args()
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", NUM_WORKERS)
+    use_cpu_devices(NUM_WORKERS)
     console = Console()
-    heads = ("ms per step", "of pmean's time", "of its CPU time")
+    heads = ("step", "ms per step", "of pmean's time", "of its CPU time")
     for name in NETWORKS:
         with console.status(f"{name}: {args.repetitions} rounds of each kind"):
             measured = measure(name, args.repetitions)
-        table = Table("step", *(Column(x, justify="right") for x in heads), title=name)
-        for kind, x in measured.items():
-            table.add_row(
-                kind, f"{x['milliseconds']:.2f}", f"{x['time']:.2f}", f"{x['cpu']:.2f}"
-            )
-        console.print(table)
+        rows = [[kind, *(f"{x:.2f}" for x in own)] for kind, own in measured.items()]
+        console.print(make_table(heads, rows, name))
 
 
 if __name__ == "__main__":

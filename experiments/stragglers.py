@@ -17,6 +17,7 @@ import pathlib
 from rich.console import Console
 from rich.markdown import Markdown
 
+from experiments.cli.options import command_parser
 from experiments.links.hosts import bits_per_second, why_not
 from experiments.links.slowdowns import SLOWDOWNS
 from experiments.measured import straggler_tables
@@ -44,9 +45,7 @@ def run_hosts(question: Question) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     add = parser.add_argument
     add("--hosts", type=int, default=4, choices=(2, 3, 4))
     add("--rate", default="200mbit", help="of every link, each way")

@@ -12,10 +12,8 @@ again; 16 workers on as many CPU devices against 16 times one worker. CIFAR-10, 
 network and batch of the preset `cpu`. All kinds of rounds take turns; medians.
 """
 
-import argparse
-import random
+import itertools
 import statistics
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count, use_cpu_devices
+from experiments.cli.table import make_table
+from experiments.measured.turns import take_turns
 from experiments.paper.presets import preset
 from olsgd_jax import make_round
 from olsgd_jax.training import build, crop_and_flip, make_model, normalise
@@ -110,45 +108,35 @@ def measure(
     """Times every kind of round, in turns, and gives the median seconds of each."""
     one = library_rounds(1, sync_period, data_dir)
     many = library_rounds(NUM_WORKERS, sync_period, data_dir)
-    again = one.batches(0)
+    again, numbers = one.batches(0), itertools.count()
     by_hand = plain_round(sync_period)
     rounds = {
-        "by hand": lambda number: by_hand(one.batches(number)),
-        "one worker": lambda number: one.run(one.batches(number)),
-        "one worker, batch used again": lambda number: one.run(again),
-        f"{NUM_WORKERS} workers": lambda number: many.run(many.batches(number)),
+        "by hand": lambda: by_hand(one.batches(next(numbers))),
+        "one worker": lambda: one.run(one.batches(next(numbers))),
+        "one worker, batch used again": lambda: one.run(again),
+        f"{NUM_WORKERS} workers": lambda: many.run(many.batches(next(numbers))),
     }
-    seconds = {name: [] for name in rounds}
-    chance = random.Random(0)
-    for number in track(range(-2, repetitions), "rounds"):  # the first two compile
-        # In another order every time: what ran before has left its traces in caches.
-        for name in chance.sample(list(rounds), len(rounds)):
-            start = time.perf_counter()
-            rounds[name](max(number, 0))
-            if number >= 0:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in seconds.items()}
+    samples = take_turns(rounds, repetitions)
+    return {name: statistics.median(samples[name]) for name in rounds}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--sync-period", type=count, default=8, help="τ")
     parser.add_argument("--repetitions", type=count, default=40, help="of every kind")
     parser.add_argument("--data-dir", help="of CIFAR-10; default TFDS_DATA_DIR")
     args = parser.parse_args()
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", NUM_WORKERS)
+    use_cpu_devices(NUM_WORKERS)
+    console = Console()
     try:
-        median = measure(args.sync_period, args.repetitions, args.data_dir)
+        with console.status(f"{args.repetitions} rounds of each kind"):
+            median = measure(args.sync_period, args.repetitions, args.data_dir)
     except (ValueError, OSError) as error:  # of the data
         parser.error(str(error))
-    table = Table("Round", "ms", title=f"{args.sync_period} local steps")
-    for name, seconds in median.items():
-        table.add_row(name, f"{1e3 * seconds:.1f}")
-    console, one = Console(), median["one worker"]
-    console.print(table)
+    rows = [[name, f"{1e3 * seconds:.1f}"] for name, seconds in median.items()]
+    one = median["one worker"]
+    title = f"{args.sync_period} local steps"
+    console.print(make_table(["Round", "ms"], rows, title))
     console.print(f"Rate against the step by hand: {median['by hand'] / one:.2f}")
     again = median["one worker, batch used again"]
     console.print(f"Rate against a batch used again: {again / one:.2f}")

@@ -20,7 +20,7 @@ import argparse
 import json
 import pathlib
 
-from experiments.cli.options import count
+from experiments.cli.options import command_parser, count
 from experiments.links.hosts import bits_per_second, why_not
 from experiments.measured.measure_all import conditions
 from experiments.measured.network_work import DEPTH, WIDTH, Work
@@ -57,9 +57,7 @@ def run_process(sync_period: int, num_rounds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--out", type=pathlib.Path, default=pathlib.Path("out"), help="directory"
     )

@@ -32,6 +32,7 @@ from experiments.cli.one_run import run
 from experiments.cli.options import (
     add_config_options,
     add_process_options,
+    command_parser,
     config_options,
     count,
     join_as_asked,
@@ -73,9 +74,7 @@ def resolve(args: argparse.Namespace) -> Config:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--preset", choices=tuple(PRESETS), help="options to begin with"
     )

@@ -1,14 +1,29 @@
-"""Options of a command line, made of the options of a config."""
+"""What every command line is made of, and one option for each of a config."""
 
 import argparse
 from collections.abc import Sequence
 from typing import Annotated, Literal, get_args, get_origin
+
+import jax
 
 from olsgd_jax.training import Config, option_types
 from olsgd_jax.training import add_process_options as add_process_options
 from olsgd_jax.training import count as count
 from olsgd_jax.training import join_as_asked as join_as_asked
 from olsgd_jax.types import Option
+
+
+def command_parser(description: str | None) -> argparse.ArgumentParser:
+    """Makes the parser of a command; its help shows the description as it stands."""
+    return argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def use_cpu_devices(number: int) -> None:
+    """Gives this process so many CPU devices, before anything else asks for one."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", number)
 
 
 def add_config_options(

@@ -5,9 +5,7 @@ work that do not, and with the means alone. Each begins on all hosts together, a
 mean of one number; their order is another one every time.
 """
 
-import random
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +19,7 @@ from experiments.measured.network_work import (
     start,
     worker_round,
 )
+from experiments.measured.turns import Samples, take_turns
 from experiments.processes.host_processes import sent_bytes
 from olsgd_jax import (
     Reduction,
@@ -33,16 +32,9 @@ from olsgd_jax import (
     worker_mesh,
 )
 
-NUM_WARM = 2  # rounds of every kind that compile and settle
-
-Samples = dict[str, list[float]]
-"""Seconds of rounds "with" and "without" communication, of the "mean" alone, and of a
-mean of "one" number. Under the same names with "_cpu" behind them: CPU seconds of this
-process; with "_bytes": what its host sent, the mean of one number included."""
-
 
 def measure(work: Work, repetitions: int) -> Samples:
-    """Times rounds of every kind in this process."""
+    """Times rounds "with" and "without" communication, the "mean", and "one" number."""
     mesh = worker_mesh(jax.device_count())
     meet = meeting(mesh)
     kinds = {
@@ -94,46 +86,3 @@ def sizes(work: Work) -> dict[str, float]:
         "payload_bytes": payload_bytes(code, *start(work, mesh), num_workers=mesh.size),
         "expected_bytes": sum(ring_bytes(x.nbytes, mesh.size) for x in arrays),
     }
-
-
-def take_turns(
-    kinds: Mapping[str, Callable[[], None]],
-    repetitions: int,
-    meet: Callable[[], None],
-    sent: Callable[[], int] | None = None,
-    watch: Callable[[int, int], None] = lambda done, num: None,
-    num_warm: int = NUM_WARM,
-) -> Samples:
-    """Runs each kind once, all of them in another order, and so on.
-
-    Args:
-      kinds: what is timed, by name.
-      repetitions: how often each is timed.
-      meet: waits for the other processes; called before and after each.
-      sent: gives the bytes that this host has sent so far; None: not counted.
-      watch: called with how many of how many calls are done.
-      num_warm: how often each is called before that, to compile and settle.
-    """
-    units = ("", "_cpu") if sent is None else ("", "_cpu", "_bytes")
-    samples: Samples = {f"{kind}{unit}": [] for unit in units for kind in kinds}
-    chance = random.Random(0)  # the same order in all processes
-    turns = [
-        (repetition, kind)
-        for repetition in range(-num_warm, repetitions)
-        for kind in chance.sample(list(kinds), len(kinds))
-    ]
-    for done, (repetition, kind) in enumerate(turns):
-        watch(done, len(turns))
-        meet()
-        before = sent() if sent else 0
-        cpu, began = time.process_time(), time.perf_counter()
-        kinds[kind]()
-        seconds = time.perf_counter() - began
-        cpu = time.process_time() - cpu
-        meet()  # when all has arrived
-        if repetition >= 0:
-            samples[kind].append(seconds)
-            samples[f"{kind}_cpu"].append(cpu)
-            if sent:
-                samples[f"{kind}_bytes"].append(sent() - before)
-    return samples

@@ -26,15 +26,10 @@ from experiments.links.modelled_link import NUM_WORKERS, modelled, modelled_span
 from experiments.measured import timed_rounds
 from experiments.measured.measure_all import conditions
 from experiments.measured.network_numbers import of_hosts
-from experiments.measured.network_rounds import (
-    Samples,
-    means_alone,
-    meeting,
-    rounds,
-    take_turns,
-)
+from experiments.measured.network_rounds import means_alone, meeting, rounds
 from experiments.measured.network_work import Work
 from experiments.measured.timed_rounds import together
+from experiments.measured.turns import Samples, take_turns
 from experiments.processes.host_processes import answer, ask_inside, join, tell_progress
 from olsgd_jax import exact, send_nothing, worker_mesh
 from olsgd_jax.timing import round_time
@@ -204,7 +199,7 @@ def _time_rounds(
 
 def _quickest_seconds(run: Callable[[], None]) -> float:
     """Times a call where nothing else used its core: others only make it longer."""
-    return min(take_turns({"it": run}, 5, lambda: None)["it"])
+    return min(take_turns({"it": run}, 5)["it"])
 
 
 def _agreed(seconds: float) -> float:

@@ -11,6 +11,7 @@ from rich.markdown import Markdown
 from experiments.cli.options import (
     add_config_options,
     add_process_options,
+    command_parser,
     config_options,
     join_as_asked,
 )
@@ -36,9 +37,7 @@ def sweep_parser(
       without: options of a config that the sweep itself decides on, beside strategy
         and sync period.
     """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(description)
     parser.add_argument(
         "--out",
         type=pathlib.Path,

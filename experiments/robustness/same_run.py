@@ -78,9 +78,3 @@ def bad_lines(out: pathlib.Path) -> list[str]:
         return [str(error)]
     in_order = all(a < b for a, b in zip(rounds, rounds[1:], strict=False))
     return [] if in_order else [f"{out / RECORDS} has rounds {rounds}"]
-
-
-def use_devices(number: int) -> None:
-    """Gives this process as many CPU devices as a run had; before anything else."""
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", number)
