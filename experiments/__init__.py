@@ -12,4 +12,5 @@ are made of is in rooms:
     measured    rounds timed in several processes, and what a report shows of them
     planning    clusters that are not here: assumptions and modelled times
     robustness  runs that are killed, compared and given nonsense options
+    tuning      the problems and cases behind the advice on strategies and rates
 """

@@ -14,7 +14,9 @@ import pytest
 from rich.console import Console
 
 from experiments import guidance
-from experiments.guidance import Case
+from experiments.measured.measure_all import measure_all
+from experiments.tuning import problems, training
+from experiments.tuning.cases import Case
 from olsgd_jax import consensus_of, distribute, overlap_jit, to_workers
 from tests.mistakes import run
 
@@ -41,11 +43,11 @@ def shakespeare():
 
 
 def train(case, problem, num_steps=20):
-    return dict(guidance.train(case, problem, num_steps))
+    return dict(training.train(case._replace(num_steps=num_steps), problem))
 
 
 def test_the_language_model_learns_and_sees_no_future(shakespeare):
-    problem = guidance.gpt(shakespeare, width=16, depth=1)
+    problem = problems.gpt(shakespeare, width=16, depth=1)
     losses = train(Case("gpt", "cocod_sgd", 1e-2, 2), problem, 40)
     assert list(losses) == list(range(2, 41, 2))
     assert losses[40] < math.log(65) - 0.5  # 65 characters; guessing gives log 65
@@ -53,7 +55,7 @@ def test_the_language_model_learns_and_sees_no_future(shakespeare):
     assert losses[40] > 2
 
     text, _ = problem.held_out
-    model = guidance.GPT(65, 16, 1)
+    model = problems.GPT(65, 16, 1)
     params = problem.init(jax.random.key(0))
     changed = text[:1].copy()
     changed[0, 40:] = 0
@@ -63,13 +65,13 @@ def test_the_language_model_learns_and_sees_no_future(shakespeare):
 
 
 def test_a_warm_up_before_the_same_strategy_changes_nothing():
-    problem = guidance.digits()
+    problem = problems.digits()
     warm = train(SYNC._replace(warmup=0.25), problem)
     assert warm == train(SYNC, problem)
 
 
 def test_a_warm_up_is_synchronous_until_it_ends_and_not_after():
-    problem = guidance.digits()
+    problem = problems.digits()
     sync, warm = (train(x, problem) for x in (SYNC, OVERLAP._replace(warmup=0.5)))
     assert all(sync[k] == warm[k] for k in range(1, 11))
     assert sync[20] != warm[20]
@@ -79,7 +81,7 @@ def test_a_warm_up_is_synchronous_until_it_ends_and_not_after():
 def test_the_consensus_keeps_the_stated_part_of_its_steps(args):
     # Under a constant gradient of −1 a local step moves each worker by the rate, 1.
     case = Case("digits", "overlap_local_sgd", 1.0, 4, *args)
-    tx = distribute(optax.sgd(1.0), guidance.strategy_of(case), case.sync_period)
+    tx = distribute(optax.sgd(1.0), case.build(), case.sync_period)
 
     def step(state, grads):
         updates, opt_state = tx.update(grads, state[1], state[0])
@@ -91,20 +93,25 @@ def test_the_consensus_keeps_the_stated_part_of_its_steps(args):
         state = step(state, -jnp.ones(2))
         positions.append(float(consensus_of(state[0])))
     pace = (positions[-1] - positions[-1 - case.sync_period]) / case.sync_period
-    assert pace == pytest.approx(guidance.progress_of(case), rel=1e-4)
+    assert pace == pytest.approx(case.progress, rel=1e-4)
 
 
 def test_runs_that_are_kept_are_not_run_again_and_half_a_line_is_none(tmp_path):
     file, console = tmp_path / guidance.RUNS, Console(quiet=True)
-    problems = {"digits": guidance.digits()}
-    first = guidance.run_all([SYNC], problems, 20, file, console)
+    sync, overlap = (case._replace(num_steps=20) for case in (SYNC, OVERLAP))
+    digits = problems.digits()
+
+    def measure(case):
+        return guidance.measure(case, digits)
+
+    first = measure_all([sync], measure, file, console)
     with file.open("a") as out:
-        out.write('{"case": {"task": "dig')
-    both = guidance.run_all([SYNC, OVERLAP], problems, 20, file, console)
+        out.write('{"task": "dig')
+    both = measure_all([sync, overlap], measure, file, console)
     assert both[0]["seconds"] == first[0]["seconds"]
     kept = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [Case(**x["case"]) for x in kept] == [SYNC, OVERLAP]
-    assert guidance.run_all([SYNC, OVERLAP], {}, 20, file, console) == kept
+    assert [Case(*(x[y] for y in Case._fields)) for x in kept] == [sync, overlap]
+    assert measure_all([sync, overlap], None, file, console) == kept
 
 
 def test_the_script_prints_a_table_of_its_runs(tmp_path, capsys):

@@ -14,7 +14,7 @@ ROOMS = """
 examples cli links
 processes pages
 paper
-measured planning robustness
+measured planning robustness tuning
 """
 LEVEL = {
     room: level for level, line in enumerate(ROOMS.split("\n")) for room in line.split()

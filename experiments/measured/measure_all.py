@@ -10,7 +10,8 @@ from typing import Protocol, TypeVar
 from rich.console import Console
 
 from experiments.cli.progress import make_progress
-from experiments.measured.network_records import read, write
+from experiments.measured.network_records import write
+from experiments.pages.reading import parse_json
 from olsgd_jax.training import commit, versions
 
 
@@ -44,7 +45,7 @@ def measure_all(
       console: shows how far it is.
       say: what to print of a record that is new; an empty text is not printed.
     """
-    records = read(file) if file.exists() else []
+    records = read_kept(file)
     todo = [case for case in asked if not any(_is_of(x, case) for x in records)]
     with make_progress(console) as progress:
         kept = len(asked) - len(todo)
@@ -57,6 +58,14 @@ def measure_all(
                 progress.print(f"{case.name}: {text}")
             progress.advance(task)
     return records
+
+
+def read_kept(file: pathlib.Path) -> list[dict]:
+    """Reads the records of earlier runs; a last line that was cut off is not one."""
+    if not file.exists():
+        return []
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+    return [parse_json(line) for line in lines]
 
 
 def conditions() -> dict[str, object]:

@@ -1,0 +1,1 @@
+"""What `guidance` compares: problems, cases, and how a case is trained."""

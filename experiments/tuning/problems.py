@@ -1,0 +1,132 @@
+"""Two small problems: a language model with AdamW, and digits with SGD."""
+
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from olsgd_jax.training import MLP, load_dataset
+
+CONTEXT = 64  # characters that the language model sees
+
+
+class Problem(NamedTuple):
+    """A model, its examples and its optimizer."""
+
+    model: nn.Module
+    optimizer: Callable[[float, int], optax.GradientTransformation]  # rate, num_steps
+    batch_size: int
+    examples: Callable[[np.ndarray], tuple]  # picked by random numbers in [0, 1)
+    held_out: tuple
+
+    def init(self, key: jax.Array) -> optax.Params:
+        """Draws the params that all workers start from."""
+        return self.model.init(key, jnp.asarray(self.held_out[0][:1]))["params"]
+
+    def loss(self, params: optax.Params, batch: tuple) -> jax.Array:
+        """Computes the mean cross-entropy of a batch."""
+        inputs, labels = batch
+        logits = jnp.asarray(self.model.apply({"params": params}, inputs))
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+
+class Block(nn.Module):
+    """Causal attention, then a dense layer on each character; both are residual."""
+
+    num_heads: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        width = x.shape[-1]
+        mask = nn.make_causal_mask(x[..., 0])
+        attention = nn.MultiHeadDotProductAttention(self.num_heads)
+        x = x + attention(nn.LayerNorm()(x), mask=mask)
+        hidden = nn.gelu(nn.Dense(4 * width)(nn.LayerNorm()(x)))
+        return x + nn.Dense(width)(hidden)
+
+
+class GPT(nn.Module):
+    """A language model on characters."""
+
+    num_characters: int
+    width: int = 64
+    depth: int = 2
+    num_heads: int = 4
+
+    @nn.compact
+    def __call__(self, text: jax.Array) -> jax.Array:
+        positions = nn.Embed(CONTEXT, self.width)(jnp.arange(text.shape[-1]))
+        x = nn.Embed(self.num_characters, self.width)(text) + positions
+        for _ in range(self.depth):
+            x = Block(self.num_heads)(x)
+        return nn.Dense(self.num_characters)(nn.LayerNorm()(x))
+
+
+def gpt(data_dir: str | os.PathLike | None, width: int = 64, depth: int = 2) -> Problem:
+    """Sets up the language model, with AdamW."""
+    train, test = (read_text(data_dir, split) for split in ("train", "validation"))
+    characters = np.array(sorted(set(train + test)), np.uint8)
+    codes = np.zeros(256, np.int32)
+    codes[characters] = np.arange(len(characters), dtype=np.int32)
+    train, test = (codes[np.frombuffer(text, np.uint8)] for text in (train, test))
+
+    def windows(text: np.ndarray, begin: np.ndarray) -> tuple:
+        rows = text[begin[..., None] + np.arange(CONTEXT + 1)]
+        return rows[..., :-1], rows[..., 1:]
+
+    def examples(numbers: np.ndarray) -> tuple:
+        return windows(train, (numbers * (len(train) - CONTEXT)).astype(np.int64))
+
+    def optimizer(rate: float, num_steps: int) -> optax.GradientTransformation:
+        schedule = optax.warmup_cosine_decay_schedule(
+            0.0, rate, num_steps // 10, num_steps, rate / 10
+        )
+        return optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
+
+    held_out = windows(test, np.linspace(0, len(test) - CONTEXT - 1, 128).astype(int))
+    return Problem(
+        GPT(len(characters), width, depth), optimizer, 12, examples, held_out
+    )
+
+
+def read_text(data_dir: str | os.PathLike | None, split: str) -> bytes:
+    """Reads a split of Tiny Shakespeare, prepared by TensorFlow Datasets."""
+    root = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    root = pathlib.Path(root).expanduser()
+    if not (root / "tiny_shakespeare").is_dir():
+        raise FileNotFoundError(
+            f"data_dir must hold tiny_shakespeare, got {root}, which does not; set "
+            "--data-dir or TFDS_DATA_DIR to a directory of TensorFlow Datasets that "
+            "does, or leave it out with --tasks digits"
+        )
+    import tensorflow_datasets as tfds
+
+    source = tfds.data_source(
+        "tiny_shakespeare", split=split, data_dir=root, download=False
+    )
+    # It declares another type than it has.
+    [example] = cast(Sequence[dict[str, bytes]], source)
+    return example["text"]
+
+
+def digits() -> Problem:
+    """Sets up the demo's network and optimizer: SGD with Nesterov momentum."""
+    data = load_dataset("digits")
+
+    def examples(numbers: np.ndarray) -> tuple:
+        rows = (numbers * len(data.train_labels)).astype(np.int64)
+        return data.train_inputs[rows], data.train_labels[rows]
+
+    def optimizer(rate: float, num_steps: int) -> optax.GradientTransformation:
+        del num_steps
+        sgd = optax.sgd(rate, momentum=0.9, nesterov=True)
+        return optax.chain(optax.add_decayed_weights(1e-4), sgd)
+
+    held_out = data.test_inputs, data.test_labels
+    return Problem(MLP(64, data.num_classes), optimizer, 32, examples, held_out)
