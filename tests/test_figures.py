@@ -3,11 +3,12 @@
 import itertools
 import re
 
+import numpy as np
 import pytest
 
 from experiments.pages import drawing, html_page
 from experiments.pages.figures import Line, draw_lines
-from experiments.pages.labels import Box
+from experiments.pages.labels import boxes_around, shared_area
 
 
 def test_the_figures_colours_are_the_pages_light_ones():
@@ -51,16 +52,21 @@ def test_points_of_a_line_that_lie_on_each_other_share_a_label():
 
 
 @pytest.mark.parametrize(
-    ("other", "area"),
+    ("middle", "size", "area"),
     [
-        (Box(0, 0, 2, 2), 4),  # the same
-        (Box(1, 1, 2, 2), 1),
-        (Box(0, 0, 10, 1), 2),
-        (Box(0.5, 0, 1, 1), 1),  # inside
-        (Box(2, 0, 2, 2), 0),  # side by side
-        (Box(5, 0, 2, 2), 0),
+        ((0, 0), (2, 2), 4),  # the same
+        ((1, 1), (2, 2), 1),
+        ((0, 0), (10, 1), 2),
+        ((0.5, 0), (1, 1), 1),  # inside
+        ((2, 0), (2, 2), 0),  # side by side
+        ((5, 0), (2, 2), 0),
+        ((5, 5), (2, 2), 0),  # apart in both directions
     ],
 )
-def test_boxes_share_an_area(other, area):
-    box = Box(0, 0, 2, 2)
-    assert box.overlap(other) == other.overlap(box) == area
+def test_boxes_share_an_area(middle, size, area):
+    box, other = (
+        boxes_around(np.array([place]), np.array(lengths) / 2)
+        for place, lengths in (((0, 0), (2, 2)), (middle, size))
+    )
+    assert shared_area(box[0], other) == shared_area(other[0], box) == area
+    assert shared_area(box[0], np.concatenate([box, other])) == 4 + area

@@ -1,15 +1,22 @@
-"""Labels of points that do not lie on each other."""
+"""Labels of points that do not lie on each other.
+
+All lengths are in points of paper. A box is its lower left and upper right corner.
+"""
 
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-Place = tuple[float, float]
+Box = Float[np.ndarray, "2 2"]
+Boxes = Float[np.ndarray, "num 2 2"]
+Places = Float[np.ndarray, "num 2"]
 
-_HEIGHT, _LETTER, _GAP = 9.0, 5.5, 4.0  # in points, as all lengths here
+_HEIGHT, _LETTER, _GAP = 9.0, 5.5, 4.0
 # Where a label may stand, best first: to which side of its point.
 _SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 
@@ -23,26 +30,6 @@ class Points(NamedTuple):
     colour: str
 
 
-class Box(NamedTuple):
-    """A piece of paper."""
-
-    x: float  # of its middle
-    y: float
-    width: float
-    height: float
-
-    def overlap(self, other: "Box") -> float:
-        """Gives the area that two boxes share."""
-        width = _shared(self.x, self.width, other.x, other.width)
-        return width * _shared(self.y, self.height, other.y, other.height)
-
-
-def _shared(middle: float, length: float, other: float, other_length: float) -> float:
-    """Gives the length that two intervals share."""
-    shared = (length + other_length) / 2 - abs(middle - other)
-    return max(0.0, min(shared, length, other_length))
-
-
 def place_labels(figure: Figure, axes: Axes, lines: Sequence[Points]) -> None:
     """Writes labels beside their points, where neither point nor label is yet.
 
@@ -50,25 +37,30 @@ def place_labels(figure: Figure, axes: Axes, lines: Sequence[Points]) -> None:
     """
     figure.draw_without_rendering()  # from here on it is known where points lie
     scale = 72 / figure.dpi
-    low, high = scale * axes.bbox.get_points()
-    inside = Box(*((low + high) / 2), *(high - low))
+    inside = scale * axes.bbox.get_points()[None]
     on_paper = [
-        [
-            tuple(scale * axes.transData.transform(xy))
-            for xy in zip(points.x, points.y, strict=True)
-        ]
+        scale * axes.transData.transform(np.column_stack([points.x, points.y]))
         for points in lines
     ]
-    taken = [Box(x, y, 6, 6) for places in on_paper for x, y in places]
-    taken += [Box(x, y, 2, 2) for places in on_paper for x, y in _between(places)]
+    taken = np.concatenate(
+        [
+            *(boxes_around(places, np.array([3.0, 3.0])) for places in on_paper),
+            *(boxes_around(_between(x), np.array([1.0, 1.0])) for x in on_paper),
+        ]
+    )
     for points, places in zip(lines, on_paper, strict=True):
         for i, text in _merged(places, points.labels):
-            label = _best(places[i], text, inside, taken)
-            taken.append(label)
+            half = np.array([_LETTER * len(text), _HEIGHT]) / 2
+            middles = places[i] + np.array(_SIDES) * (_GAP + half)
+            boxes = boxes_around(middles, half)
+            # What a label covers of points, lines and labels, less what is inside.
+            costs = [shared_area(x, taken) - shared_area(x, inside) for x in boxes]
+            best = np.argmin(np.round(costs, 6))
+            taken = np.concatenate([taken, boxes[best, None]])
             axes.annotate(
                 text,
                 (points.x[i], points.y[i]),
-                (label.x - places[i][0], label.y - places[i][1]),
+                middles[best] - places[i],
                 textcoords="offset points",
                 ha="center",
                 va="center",
@@ -77,51 +69,33 @@ def place_labels(figure: Figure, axes: Axes, lines: Sequence[Points]) -> None:
             )
 
 
-def _between(places: Sequence[Place]) -> Iterator[Place]:
-    """Goes along a line, so that labels keep off it."""
-    for (x, y), (next_x, next_y) in itertools.pairwise(places):
-        num = int(max(abs(next_x - x), abs(next_y - y)) / 2)
-        for i in range(1, num):
-            yield x + (next_x - x) * i / num, y + (next_y - y) * i / num
+def boxes_around(middles: Places, half: Float[np.ndarray, "2"]) -> Boxes:
+    """Makes boxes of the same size from their middles and half of their size."""
+    return np.stack([middles - half, middles + half], axis=1)
 
 
-def _best(place: Place, text: str, inside: Box, taken: Sequence[Box]) -> Box:
-    """Finds the side of a point where a label is least in the way."""
-    x, y = place
-    width = _LETTER * len(text)
-    boxes = [
-        Box(
-            x + right * (_GAP + width / 2),
-            y + up * (_GAP + _HEIGHT / 2),
-            width,
-            _HEIGHT,
-        )
-        for right, up in _SIDES
-    ]
-
-    def cost(box: Box) -> float:
-        outside = box.width * box.height - box.overlap(inside)
-        return outside + sum(box.overlap(other) for other in taken)
-
-    return min(boxes, key=cost)
+def shared_area(box: Box, others: Boxes) -> float:
+    """Adds up the areas that a box shares with each of the others."""
+    low, high = np.maximum(box[0], others[:, 0]), np.minimum(box[1], others[:, 1])
+    return float(np.prod(np.maximum(high - low, 0), axis=1).sum())
 
 
-def _merged(
-    places: Sequence[Place], labels: Sequence[str]
-) -> Iterator[tuple[int, str]]:
-    """Joins the labels of points that follow each other in less than a letter."""
-    group: list[int] = []
-    for i in range(len(labels)):
-        if (
-            group
-            and max(
-                abs(places[i][0] - places[group[0]][0]),
-                abs(places[i][1] - places[group[0]][1]),
-            )
-            >= _HEIGHT
-        ):
-            yield group[0], ", ".join(labels[j] for j in group)
-            group = []
-        group.append(i)
-    if group:
-        yield group[0], ", ".join(labels[j] for j in group)
+def _between(places: Places) -> Places:
+    """Gives places along a line, so that labels keep off it."""
+    along = [np.empty((0, 2))]
+    for start, end in itertools.pairwise(places):
+        num = int(np.abs(end - start).max() / 2)
+        along.append(np.linspace(start, end, num, endpoint=False)[1:])
+    return np.concatenate(along)
+
+
+def _merged(places: Places, labels: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Joins the labels of successive points that are less than a letter apart."""
+    groups: list[list[int]] = []
+    for i, place in enumerate(places):
+        if groups and np.abs(place - places[groups[-1][0]]).max() < _HEIGHT:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    for group in groups:
+        yield group[0], ", ".join(labels[i] for i in group)
