@@ -11,19 +11,15 @@ Inside the same processes, rounds with the mean alternate with rounds of the sam
 without it: the difference is the exposed communication. The mean alone is timed too.
 """
 
-import argparse
-import json
-
 from rich.console import Console
 
 from experiments.cli.options import command_parser, count
 from experiments.cli.table import make_table
-from experiments.links.hosts import why_not
 from experiments.measured.network_numbers import numbers_of
 from experiments.measured.network_rounds import measure
 from experiments.measured.network_work import Work
 from experiments.measured.turns import Samples
-from experiments.processes.host_processes import answer, ask_all, join
+from experiments.processes.host_processes import answer, ask_all, join, parse_or_measure
 from olsgd_jax.training import end_together
 
 CASES = (
@@ -77,12 +73,7 @@ def main() -> None:
     parser.add_argument(
         "--repetitions", type=count, default=30, help="rounds of each kind"
     )
-    parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.measure:
-        return run_process(*args.measure)
-    if reason := why_not():
-        parser.error(reason)
+    args = parse_or_measure(parser, run_process)
     console = Console(width=max(Console().width, 120))
     rows = []
     for case in args.cases:

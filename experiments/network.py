@@ -14,8 +14,6 @@ longer for their local steps. Strategies that communicate at every step have rou
 one.
 """
 
-import argparse
-import json
 import pathlib
 from collections.abc import Sequence
 
@@ -23,7 +21,6 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from experiments.cli.options import command_parser
-from experiments.links.hosts import why_not
 from experiments.measured import case_tables, model_check, network_tables
 from experiments.measured.measure_all import measure_all
 from experiments.measured.network_case import list_cases, run_case
@@ -32,7 +29,7 @@ from experiments.measured.network_records import NETWORK
 from experiments.measured.network_rounds import measure, sizes
 from experiments.measured.network_work import DEPTH, WIDTH, Work
 from experiments.pages.markdown import to_markdown
-from experiments.processes.host_processes import answer, join
+from experiments.processes.host_processes import answer, join, parse_or_measure
 from olsgd_jax.training import end_together, writing
 
 HOSTS = (2, 4)
@@ -71,12 +68,7 @@ def main() -> None:
     add("--width", type=int, default=WIDTH, help="of the network")
     add("--depth", type=int, default=DEPTH, help="of the network")
     add("--out", type=pathlib.Path, default="out/network", help="directory")
-    add("--measure", type=json.loads, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.measure:
-        return run_process(*args.measure)
-    if reason := why_not():
-        parser.error(reason)
+    args = parse_or_measure(parser, run_process)
     console = Console(width=max(Console().width, 120))
     options = args.repetitions, args.width, args.depth
     try:

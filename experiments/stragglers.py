@@ -11,21 +11,20 @@ all strategies take turns, with communication and without.
 """
 
 import argparse
-import json
 import pathlib
 
 from rich.console import Console
 from rich.markdown import Markdown
 
 from experiments.cli.options import command_parser
-from experiments.links.hosts import bits_per_second, why_not
+from experiments.links.hosts import bits_per_second
 from experiments.links.slowdowns import SLOWDOWNS
 from experiments.measured import straggler_tables
 from experiments.measured.measure_all import measure_all
 from experiments.measured.network_work import Work, strategy_of
 from experiments.measured.straggler_rounds import Question, measure
 from experiments.pages.markdown import to_markdown
-from experiments.processes.host_processes import answer, ask_all, join
+from experiments.processes.host_processes import answer, ask_all, join, parse_or_measure
 from olsgd_jax.training import check_choice, check_count, end_together, writing
 
 STRATEGIES = ("sync_sgd", "local_sgd", "cocod_sgd", "overlap_local_sgd")
@@ -59,12 +58,7 @@ def main() -> None:
     add("--width", type=int, default=256, help="of the network")
     add("--depth", type=int, default=4, help="of the network")
     add("--out", type=pathlib.Path, default="out/stragglers", help="directory")
-    add("--measure", type=json.loads, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.measure:
-        return run_process(*args.measure)
-    if reason := why_not():
-        parser.error(reason)
+    args = parse_or_measure(parser, run_process)
     try:
         questions = list_questions(args)
         with writing(args.out):

@@ -16,17 +16,16 @@ The time of a mean is from its call to its result, so a worker that comes early 
 it.
 """
 
-import argparse
 import json
 import pathlib
 
 from experiments.cli.options import command_parser, count
-from experiments.links.hosts import bits_per_second, why_not
+from experiments.links.hosts import bits_per_second
 from experiments.measured.measure_all import conditions
 from experiments.measured.network_work import DEPTH, WIDTH, Work
 from experiments.measured.timed_rounds import measure, together
 from experiments.measured.timeline_figure import TIMELINE
-from experiments.processes.host_processes import answer, ask_all, join
+from experiments.processes.host_processes import answer, ask_all, join, parse_or_measure
 from olsgd_jax.training import end_together, writing
 
 STRATEGIES = ("local_sgd", "overlap_local_sgd")
@@ -64,12 +63,7 @@ def main() -> None:
     parser.add_argument("--link", default="200mbit", help="rate of the link, each way")
     parser.add_argument("--sync-period", type=count, default=32, help="τ")
     parser.add_argument("--rounds", type=count, default=4, help="that are noted")
-    parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.measure:
-        return run_process(*args.measure)
-    if reason := why_not():
-        parser.error(reason)
+    args = parse_or_measure(parser, run_process)
     file = args.out / TIMELINE
     try:
         bits_per_second(args.link)

@@ -8,7 +8,6 @@ from experiments.measured.network_records import (
     groups,
     name_of,
     rate_of,
-    unique,
 )
 from experiments.pages.sections import Section, Table
 from experiments.paper.presets import NUM_EXAMPLES
@@ -34,7 +33,7 @@ def section(records: Iterable[Record]) -> Section | None:
     """Shows every number of hosts and bandwidth in tables of their own."""
     tables = []
     for title, group in groups(records).items():
-        for rate in unique(x["rate"] for x in group):
+        for rate in dict.fromkeys(x["rate"] for x in group):
             own = [x for x in group if x["rate"] == rate]
             where = f"{rate_of(rate)}, {title}"
             tables.append(Table(TIMES, [times(x) for x in own], where))

@@ -8,7 +8,7 @@ import jax
 from experiments.links.gloo import GOODPUT
 from experiments.links.hosts import bits_per_second
 from experiments.measured.network_numbers import numbers_of
-from experiments.measured.network_records import Record, groups, name_of, unique
+from experiments.measured.network_records import Record, groups, name_of
 from experiments.measured.network_work import Work, sent_trees, strategy_of
 from experiments.measured.straggler_numbers import all_numbers
 from experiments.pages.sections import Section, Table
@@ -56,7 +56,7 @@ def section(networks: Iterable[Record], stragglers: Iterable[Record]) -> Section
         return None
     rows = [
         _row(name_of(label), source, [x for x in points if x[:2] == (label, source)])
-        for label, source in unique(x[:2] for x in points)
+        for label, source in dict.fromkeys(x[:2] for x in points)
     ]
     rows.append(_row("All", "", points))
     return Section("The model of time", MEANING, [Table(HEADS, rows)])

@@ -81,11 +81,6 @@ def rate_of(rate: str) -> str:
     return f"{rate[:-4]} {rate[-4:].capitalize()}/s"
 
 
-def unique(values: Iterable) -> list:
-    """Gives every value once, in the order in which they came."""
-    return list(dict.fromkeys(values))
-
-
 def _title(records: Sequence[Record]) -> str:
     x = records[0]
     parameters = x["depth"] * x["width"] ** 2

@@ -5,7 +5,7 @@ work that do not, and with the means alone. Each begins on all hosts together, a
 mean of one number; their order is another one every time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from experiments.links.gloo import ring_bytes
 from experiments.measured.network_work import (
     Work,
+    loss,
     make_run,
     sent_trees,
     start,
@@ -31,6 +32,7 @@ from olsgd_jax import (
     worker_mean,
     worker_mesh,
 )
+from olsgd_jax.types import Batch, Loss
 
 
 def measure(work: Work, repetitions: int) -> Samples:
@@ -46,16 +48,22 @@ def measure(work: Work, repetitions: int) -> Samples:
     return take_turns(kinds, repetitions, meet, sent_bytes)
 
 
-def rounds(work: Work, reduction: Reduction, mesh: Mesh) -> Callable[[], None]:
-    """Gives a function that runs the next round, and waits for it."""
-    run = make_run(work, reduction, mesh)
+def rounds(
+    work: Work, reduction: Reduction, mesh: Mesh, loss: Loss = loss
+) -> Callable[..., None]:
+    """Makes a function that runs a round for each of some batches, and waits for it.
+
+    Called without batches, it runs one round on those of `start`.
+    """
+    run = make_run(work, reduction, mesh, loss)
     state, batches = start(work, mesh)
 
-    def run_one() -> None:
+    def run_all(series: Sequence[Batch] = (batches,)) -> None:
         nonlocal state  # a round may donate the one it was given
-        state, _ = jax.block_until_ready(run(state, batches))
+        for own in series:
+            state, _ = jax.block_until_ready(run(state, own))
 
-    return run_one
+    return run_all
 
 
 def means_alone(work: Work, mesh: Mesh) -> Callable[[], None]:

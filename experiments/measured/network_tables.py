@@ -9,7 +9,6 @@ from experiments.measured.network_records import (
     groups,
     name_of,
     rate_of,
-    unique,
 )
 from experiments.pages.figures import Line, draw_lines
 from experiments.pages.sections import Picture, Section, Table
@@ -54,12 +53,15 @@ def _table(title: str, records: Sequence[Record]) -> Table:
 
 def _pictures(records: Sequence[Record]) -> list[Picture]:
     """Draws utilisation for every sync period, exposed time for every bandwidth."""
-    looks = {label: i for i, label in enumerate(unique(x["strategy"] for x in records))}
+    looks = {
+        label: i
+        for i, label in enumerate(dict.fromkeys(x["strategy"] for x in records))
+    }
     host = f"{records[0]['num_hosts']} hosts"
 
     def lines(own: Sequence[Record], x: str, y: str) -> dict[str, Line]:
         found = {}
-        for label in unique(record["strategy"] for record in own):
+        for label in dict.fromkeys(record["strategy"] for record in own):
             points = sorted(
                 (record[x], getattr(numbers_of(record["samples"]), y))
                 for record in own
@@ -91,12 +93,12 @@ def _pictures(records: Sequence[Record]) -> list[Picture]:
 
 
 def _rates(records: Iterable[Record]) -> list[str]:
-    return sorted(unique(x["rate"] for x in records), key=bits_per_second)
+    return sorted({x["rate"] for x in records}, key=bits_per_second)
 
 
 def _by_strategy(records: Iterable[Record]) -> list[tuple[str, int]]:
-    found = unique((x["strategy"], x["sync_period"]) for x in records)
-    labels = unique(label for label, _ in found)
+    found = dict.fromkeys((x["strategy"], x["sync_period"]) for x in records)
+    labels = list(dict.fromkeys(label for label, _ in found))
     return sorted(found, key=lambda x: (labels.index(x[0]), x[1]))
 
 

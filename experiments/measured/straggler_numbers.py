@@ -2,16 +2,15 @@
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.links.slowdowns import SLOWDOWNS
+from experiments.measured.network_records import Record
 from experiments.measured.network_work import Work, strategy_of
 from olsgd_jax.timing import RoundTime, Setting, round_time
 
 REPETITIONS = 200  # of simulations
-
-Record = Mapping  # all of a question, what every host measured, and where
 
 
 class Numbers(NamedTuple):

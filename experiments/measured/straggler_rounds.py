@@ -7,22 +7,21 @@ it. The same rounds without communication take turns with them; what these take 
 worker's own work.
 """
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 from experiments.links.slowdowns import SLOWDOWNS
-from experiments.measured.network_work import Work, make_run, sent_trees, start
+from experiments.measured.network_rounds import meeting, rounds
+from experiments.measured.network_work import Work, sent_trees, start
 from experiments.measured.network_work import loss as work_loss
+from experiments.measured.turns import NUM_WARM, Samples, take_turns
 from olsgd_jax import (
-    Reduction,
     exact,
     on_workers,
     send_nothing,
@@ -75,7 +74,7 @@ def loss(
     return work_loss(params, model_state, inputs, key)
 
 
-def measure(question: Question) -> dict[str, dict[str, list[float]]]:
+def measure(question: Question) -> dict[str, Samples]:
     """Times all strategies in this process.
 
     Returns:
@@ -84,63 +83,44 @@ def measure(question: Question) -> dict[str, dict[str, list[float]]]:
       "mean" alone.
     """
     mesh = worker_mesh(jax.device_count())
-    average = jax.jit(on_workers(worker_mean, mesh))
-    one = to_workers(jnp.ones(()), mesh.size, mesh)
-
-    def meet() -> None:
-        jax.block_until_ready(average(one))
-
-    kinds, samples = {}, {}
     size = question.sync_period, question.width, question.depth
-    works = {label: Work(label, *size) for label in question.strategies}
-    for label, work in works.items():
-        kinds[label, "with"] = _rounds(work, exact(), mesh)
-        kinds[label, "without"] = _rounds(work, send_nothing(), mesh)
-        kinds[label, "mean"] = _means(work, average, mesh)
-        samples[label] = {x: [] for x in ("with", "without", "mean", "drawn")}
-    _, inputs = start(works[question.strategies[0]], mesh)  # the same for all
-    draw = np.random.default_rng(question.seed)
-    order = random.Random(question.seed)  # the same in all processes
+    works = [Work(label, *size) for label in question.strategies]
+    _, inputs = start(works[0], mesh)  # the same for all
     compute = SLOWDOWNS[question.slowdown](question.unit, question.unit, mesh.size)
     shape = question.num_rounds, question.sync_period, mesh.size
-    for repetition in range(-1, question.repetitions):  # the first one compiles
-        seconds = compute.sample(draw, shape)
-        batches = [_batches(inputs, own, mesh) for own in seconds]
-        for label, kind in order.sample(list(kinds), len(kinds)):
-            meet()
-            began = time.perf_counter()
-            kinds[label, kind](batches if repetition >= 0 else batches[:2])
-            taken = time.perf_counter() - began
-            if repetition >= 0:
-                samples[label][kind].append(
-                    taken / NUM_MEANS if kind == "mean" else taken
-                )
-        if repetition >= 0:
-            own = float(seconds[..., jax.process_index()].sum())
-            for label in question.strategies:
-                samples[label]["drawn"].append(own)
-    return samples
+    chance = np.random.default_rng(question.seed)
+    drawn = [compute.sample(chance, shape) for _ in range(question.repetitions)]
+    batches = [[_batches(inputs, own, mesh) for own in seconds] for seconds in drawn]
+    batches = NUM_WARM * [batches[0][:2]] + batches
+
+    def each_in_turn(run: Callable[[Sequence[Batch]], None]) -> Callable[[], None]:
+        series = iter(batches)
+        return lambda: run(next(series))
+
+    kinds = {}
+    for work in works:
+        for kind, reduction in (("with", exact()), ("without", send_nothing())):
+            run = rounds(work, reduction, mesh, loss)
+            kinds[f"{work.strategy} {kind}"] = each_in_turn(run)
+        kinds[f"{work.strategy} mean"] = _means(work, mesh)
+    samples = take_turns(kinds, question.repetitions, meeting(mesh))
+    own_sleep = [float(x[..., jax.process_index()].sum()) for x in drawn]
+    return {
+        label: {
+            "with": samples[f"{label} with"],
+            "without": samples[f"{label} without"],
+            "mean": [x / NUM_MEANS for x in samples[f"{label} mean"]],
+            "drawn": own_sleep,
+        }
+        for label in question.strategies
+    }
 
 
-def _rounds(
-    work: Work, reduction: Reduction, mesh: Mesh
-) -> Callable[[Sequence[Batch]], None]:
-    run = make_run(work, reduction, mesh, loss)
-    state, _ = start(work, mesh)
-
-    def run_all(batches: Sequence[Batch]) -> None:
-        nonlocal state  # a round may donate the one it was given
-        for own in batches:
-            state, _ = jax.block_until_ready(run(state, own))
-
-    return run_all
-
-
-def _means(work: Work, average: Callable, mesh: Mesh) -> Callable:
+def _means(work: Work, mesh: Mesh) -> Callable[[], None]:
+    average = jax.jit(on_workers(worker_mean, mesh))
     tree = to_workers(sent_trees(work, mesh.size)[0], mesh.size, mesh)
 
-    def run_all(batches: Sequence[Batch]) -> None:
-        del batches
+    def run_all() -> None:
         for _ in range(NUM_MEANS):
             jax.block_until_ready(average(tree))
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from experiments.measured.network_records import name_of, rate_of, unique
-from experiments.measured.straggler_numbers import Record, all_numbers
+from experiments.measured.network_records import Record, name_of, rate_of
+from experiments.measured.straggler_numbers import Numbers, all_numbers
 from experiments.pages.sections import Section, Table
 
 STRAGGLERS = "stragglers.jsonl"
@@ -34,28 +34,26 @@ MEANING = (
 
 def section(records: Iterable[Record]) -> Section | None:
     """Shows every strategy in a table of its own."""
-    found = list(all_numbers(records))
-    tables = []
-    for title, label in unique((_title(x), label) for x, label, _ in found):
-        rows = []
-        for record, other, numbers in found:
-            if (_title(record), other) != (title, label):
-                continue
-            modelled = numbers.modelled
-            rows.append(
-                [
-                    NAMES[record["slowdown"]],
-                    f"{1e3 * numbers.step:.1f}",
-                    f"{1e3 * numbers.mean:.0f}",
-                    f"{1e3 * numbers.round:.0f}",
-                    f"{1e3 * modelled.seconds:.0f}",
-                    f"{numbers.round / modelled.seconds - 1:+.1%}",
-                    f"{1e3 * numbers.idle:.0f}",
-                    f"{1e3 * modelled.exposed:.0f}",
-                ]
-            )
-        tables.append(Table(HEADS, rows, f"{name_of(label)}: {title}"))
+    rows: dict[str, list[list[str]]] = {}
+    for record, label, numbers in all_numbers(records):
+        title = f"{name_of(label)}: {_title(record)}"
+        rows.setdefault(title, []).append(_row(record, numbers))
+    tables = [Table(HEADS, own, title) for title, own in rows.items()]
     return Section("Stragglers", MEANING, tables) if tables else None
+
+
+def _row(record: Record, numbers: Numbers) -> list[str]:
+    modelled = numbers.modelled
+    return [
+        NAMES[record["slowdown"]],
+        f"{1e3 * numbers.step:.1f}",
+        f"{1e3 * numbers.mean:.0f}",
+        f"{1e3 * numbers.round:.0f}",
+        f"{1e3 * modelled.seconds:.0f}",
+        f"{numbers.round / modelled.seconds - 1:+.1%}",
+        f"{1e3 * numbers.idle:.0f}",
+        f"{1e3 * modelled.exposed:.0f}",
+    ]
 
 
 def _title(record: Record) -> str:

@@ -4,6 +4,7 @@ The link is that of the hosts that `hosts` makes, one process on each, or the pr
 loopback that `loopback` makes, with all of them on it.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -17,7 +18,15 @@ from typing import TextIO
 
 import jax
 
-from experiments.links.hosts import INTERFACE, NAMES, address, hosts, on_signals, stop
+from experiments.links.hosts import (
+    INTERFACE,
+    NAMES,
+    address,
+    hosts,
+    on_signals,
+    stop,
+    why_not,
+)
 from olsgd_jax.training import FOLLOWED, variables
 from olsgd_jax.training import join as join_others
 
@@ -76,6 +85,24 @@ def ask_inside(
     with on_signals(stop):
         outputs = _run_all([bound] * num_processes, coordinator, TIMEOUT, watch)
     return _answers(outputs)
+
+
+def parse_or_measure(
+    parser: argparse.ArgumentParser, measure: Callable[..., None]
+) -> argparse.Namespace:
+    """Reads the command line of a measurement on hosts.
+
+    Exits with an error where there can be no hosts. In a process that `ask_all` has
+    started, calls `measure` with the question, and exits.
+    """
+    parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        measure(*args.measure)
+        sys.exit()
+    if reason := why_not():
+        parser.error(reason)
+    return args
 
 
 def answer(measured: object) -> None:
