@@ -151,8 +151,9 @@ def row(name: str, cost: Cost) -> list[str]:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--repetitions", type=count, default=12, help="pairs of blocks")
-    parser.add_argument("--data-dir", help="of CIFAR-10; default TFDS_DATA_DIR")
+    add = parser.add_argument
+    add("--repetitions", type=count, default=12, help="pairs of blocks; %(default)s")
+    add("--data-dir", help="directory of CIFAR-10; default: TFDS_DATA_DIR")
     args = parser.parse_args()
     use_cpu_devices(MAX_WORKERS)
     console = Console()

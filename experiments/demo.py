@@ -39,7 +39,6 @@ from olsgd_jax.training import Config, read_records, train, write_records, writi
 
 NUM_WORKERS = 4
 FIELDS = ("test_accuracy", "train_loss", "spread", "bytes_per_step", "seconds")
-REPETITIONS = 8
 TITLE = "Overlap Local-SGD: a slow network, and handwritten digits"
 NO_LINK = "There can be no slow link here: {}. It is modelled instead."
 STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd")
@@ -113,25 +112,11 @@ def main() -> None:
     parser = command_parser(__doc__)
     add = parser.add_argument
     add("--out", type=pathlib.Path, default=pathlib.Path("out/demo"), help="directory")
-    add("--rounds", type=int, default=150, help="rounds of each run on the digits")
-    add("--seed", type=int, default=0, help="of all randomness")
-    add(
-        "--rate",
-        default="200mbit",
-        help="rate of the slow link, 20mbit to 1gbit; %(default)s",
-    )
-    add(
-        "--sync-period",
-        type=count,
-        default=SYNC_PERIOD,
-        help="local steps in a round over the link; %(default)s",
-    )
-    add(
-        "--repetitions",
-        type=count,
-        default=REPETITIONS,
-        help="timed rounds of every kind over the link; %(default)s",
-    )
+    add("--rounds", type=int, default=150, help="rounds per run on the digits")
+    add("--seed", type=int, default=0, help="random seed; %(default)s")
+    add("--rate", default="200mbit", help="rate of the link, 20mbit to 1gbit")
+    add("--sync-period", type=count, default=SYNC_PERIOD, help="τ over the link")
+    add("--repetitions", type=count, default=8, help="timed rounds of each kind")
     args = parser.parse_args()
     try:
         configs = runs(args.rounds, args.seed)

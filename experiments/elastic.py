@@ -120,17 +120,13 @@ def ranged(values: Sequence[float]) -> str:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument(
-        "--out",
-        type=pathlib.Path,
-        default=pathlib.Path("out/elastic"),
-        help="directory",
-    )
-    parser.add_argument("--rounds", type=int, default=60, help="of each run")
-    parser.add_argument("--seeds", type=int, nargs="+", default=range(5))
-    parser.add_argument(
-        "--strategies", nargs="+", choices=STRATEGIES, default=["overlap_local_sgd"]
-    )
+    add = parser.add_argument
+    out = pathlib.Path("out/elastic")
+    add("--out", type=pathlib.Path, default=out, help="directory")
+    add("--rounds", type=int, default=60, help="rounds per run; %(default)s")
+    add("--seeds", type=int, nargs="+", default=range(5), help="random seeds; 0 to 4")
+    strategies = ["overlap_local_sgd"]
+    add("--strategies", nargs="+", choices=STRATEGIES, default=strategies)
     args = parser.parse_args()
     if args.rounds < 6:
         parser.error(f"--rounds must be at least 6, two a third, got {args.rounds}")

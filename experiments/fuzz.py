@@ -112,11 +112,10 @@ def explore(
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--examples", type=int, default=300, help="how many configs")
-    parser.add_argument("--seed", type=int, default=0, help="of the configs")
-    parser.add_argument(
-        "--limit", type=float, default=600, help="seconds for each; %(default)g"
-    )
+    add = parser.add_argument
+    add("--examples", type=int, default=300, help="number of configs; %(default)s")
+    add("--seed", type=int, default=0, help="random seed; %(default)s")
+    add("--limit", type=float, default=600, help="seconds per config; %(default)g")
     args = parser.parse_args()
     try:
         check_count("--examples", args.examples)

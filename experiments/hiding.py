@@ -67,12 +67,9 @@ def run_process(sync_period: int, repetitions: int) -> None:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument(
-        "cases", nargs="*", default=CASES, help="rate:sync_period, as in 200mbit:16"
-    )
-    parser.add_argument(
-        "--repetitions", type=count, default=30, help="rounds of each kind"
-    )
+    add = parser.add_argument
+    add("cases", nargs="*", default=CASES, help="rate:sync_period, as in 200mbit:16")
+    add("--repetitions", type=count, default=30, help="rounds of each kind")
     args = parse_or_measure(parser, run_process)
     console = Console(width=max(Console().width, 120))
     rows = []

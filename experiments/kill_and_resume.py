@@ -115,8 +115,9 @@ class Kills:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--times", type=count, default=100, help="kills")
-    parser.add_argument("--seed", type=int, default=0, help="of all chances")
+    add = parser.add_argument
+    add("--times", type=count, default=100, help="number of kills; %(default)s")
+    add("--seed", type=int, default=0, help="random seed; %(default)s")
     args = parser.parse_args()
     use_cpu_devices(NUM_WORKERS)
     console, began = Console(), time.monotonic()

@@ -117,8 +117,9 @@ def whole_run() -> float:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--times", type=count, default=20, help="runs to kill one of")
-    parser.add_argument("--seed", type=int, default=0, help="of all chances")
+    add = parser.add_argument
+    add("--times", type=count, default=20, help="number of runs; %(default)s")
+    add("--seed", type=int, default=0, help="random seed; %(default)s")
     args = parser.parse_args()
     console, chance, rows = Console(), random.Random(args.seed), []
     with console.status("a whole run"):

@@ -63,6 +63,6 @@ def main(repetitions: int) -> dict[int, float]:
 if __name__ == "__main__":
     parser = command_parser(__doc__)
     parser.add_argument(
-        "--repetitions", type=count, default=31, help="rounds timed of each size"
+        "--repetitions", type=count, default=31, help="timed rounds of each size"
     )
     main(parser.parse_args().repetitions)

@@ -146,15 +146,16 @@ def _send(processes: Sequence[subprocess.Popen], number: int) -> None:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--processes", type=int, required=True, help="how many")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--processes", type=int, required=True, help="number of processes")
+    add(
         "--grace",
         type=float,
         default=GRACE,
-        help="seconds that processes have to end once one has, or after a second "
-        "signal, until they are killed; %(default)g",
+        help="seconds that processes have to end once one has ended, or after a second "
+        "signal, before they are killed; %(default)g",
     )
-    parser.add_argument("command", nargs="+", help="behind --: what each of them runs")
+    add("command", nargs="+", help="the command that each process runs, after --")
     args = parser.parse_args()
     if args.processes < 1:
         parser.error(f"--processes must be at least 1, got {args.processes}")

@@ -92,20 +92,20 @@ def main() -> None:
     add = parser.add_argument
     add("--target", required=True, help=f"one of {', '.join(TARGETS)}, with a topology")
     add("--model", default="resnet18", choices=tuple(WORKLOADS))
-    add("--bandwidth", required=True, help="of the slowest link, such as 10gbit")
-    add("--latency", type=float, default=50e-6, help="of a message, in seconds")
+    add("--bandwidth", required=True, help="rate of the slowest link, such as 10gbit")
+    add("--latency", type=float, default=50e-6, help="seconds per message; %(default)g")
     add("--sync-period", type=int, help="default: the smallest that hides the mean")
-    add("--worker-devices", type=int, default=1, help="devices of each worker")
+    add("--worker-devices", type=int, default=1, help="devices per worker; %(default)s")
     add(
         "--share",
         default="data",
         choices=("data", "fsdp"),
-        help="what they share: batches, or batches and the model",
+        help="what a worker's devices share: batches, or batches and the model",
     )
-    add("--utilisation", type=float, default=0.4, help="of the peak, in a local step")
-    add("--stragglers", type=float, default=0.0, help="mean extra time, in steps")
-    add("--step-seconds", type=float, help="of a local step, where it was measured")
-    add("--json", action="store_true", help="one object of JSON instead of a table")
+    add("--utilisation", type=float, default=0.4, help="fraction of the peak reached")
+    add("--stragglers", type=float, default=0.0, help="mean delay, in local steps")
+    add("--step-seconds", type=float, help="measured time of a local step, if known")
+    add("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args()
     # For what runs here; the targets' compilers need no backend.
     jax.config.update("jax_platforms", "cpu")

@@ -195,21 +195,12 @@ def _listed(sources: Sequence[pathlib.Path]) -> str:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument(
-        "sources",
-        type=pathlib.Path,
-        nargs="+",
-        help="files of records, or directories that hold them",
-    )
-    parser.add_argument(
-        "--out", type=pathlib.Path, required=True, help="HTML file to write"
-    )
-    parser.add_argument(
-        "--title", default="Training runs", help="title of the page; %(default)r"
-    )
-    parser.add_argument(
-        "--figures", type=pathlib.Path, help="directory; default: next to the page"
-    )
+    add = parser.add_argument
+    sources = "files of records, or directories that hold them"
+    add("sources", type=pathlib.Path, nargs="+", help=sources)
+    add("--out", type=pathlib.Path, required=True, help="HTML file to write")
+    add("--title", default="Training runs", help="title of the page; %(default)r")
+    add("--figures", type=pathlib.Path, help="directory; default: next to the page")
     args = parser.parse_args()
     figures = args.figures or args.out.with_name("figures")
     try:

@@ -111,12 +111,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--out", type=pathlib.Path, default=pathlib.Path("out/scale"), help="directory")
     add("--num-workers", type=int, nargs="+", default=NUM_WORKERS, help="m")
-    add("--sync-period", type=int, default=8, help="τ")
-    add("--batch-size", type=int, help="of a local step; default: the model's own")
-    add("--flops", type=float, default=312e12, help="of an accelerator, per second")
-    add("--utilisation", type=float, default=0.4, help="of its flops, in a local step")
-    add("--stragglers", type=float, default=0.1, help="mean extra time, in steps")
-    add("--seed", type=int, default=0, help="of the stragglers")
+    add("--sync-period", type=int, default=8, help="τ; %(default)s")
+    add("--batch-size", type=int, help="examples per local step; default: the model's")
+    add(
+        "--flops", type=float, default=312e12, help="peak of one accelerator, in flop/s"
+    )
+    add("--utilisation", type=float, default=0.4, help="fraction of the peak reached")
+    add("--stragglers", type=float, default=0.1, help="mean delay, in local steps")
+    add("--seed", type=int, default=0, help="random seed; %(default)s")
     args = parser.parse_args(arguments)
     try:
         rows = [

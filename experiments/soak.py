@@ -96,10 +96,9 @@ def complaints(first: Look, last: Look) -> list[str]:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--rounds", type=count, default=20_000, help="in all")
-    parser.add_argument(
-        "--every", type=count, default=1000, help="rounds between looks"
-    )
+    add = parser.add_argument
+    add("--rounds", type=count, default=20_000, help="rounds in total; %(default)s")
+    add("--every", type=count, default=1000, help="rounds between looks; %(default)s")
     args = parser.parse_args()
     if args.rounds < 2 * args.every:
         parser.error(f"--rounds must be at least twice --every, got {args.rounds}")

@@ -133,7 +133,7 @@ def measure(name: str, repetitions: int) -> dict[str, tuple[float, float, float]
 def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument(
-        "--repetitions", type=count, default=60, help="rounds of each kind"
+        "--repetitions", type=count, default=60, help="rounds of each kind; %(default)s"
     )
     args = parser.parse_args()
     use_cpu_devices(NUM_WORKERS)

@@ -124,10 +124,9 @@ def _paper(data: str, strategy: str, tau: int) -> str:
 
 def main() -> None:
     parser = sweep_parser(__doc__, SYNC_PERIODS, without=("partition", "seed"))
-    parser.add_argument(
-        "--seeds", type=count, default=3, help="of the most telling runs"
-    )
-    parser.add_argument("--all-seeds", action="store_true", help="seeds for all cells")
+    add = parser.add_argument
+    add("--seeds", type=count, default=3, help="seeds of the main cells; %(default)s")
+    add("--all-seeds", action="store_true", help="run all seeds in all cells")
     run_sweep(parser, runs, lambda args, runs: section(runs), "tables.md")
 
 

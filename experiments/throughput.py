@@ -122,9 +122,10 @@ def measure(
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--sync-period", type=count, default=8, help="τ")
-    parser.add_argument("--repetitions", type=count, default=40, help="of every kind")
-    parser.add_argument("--data-dir", help="of CIFAR-10; default TFDS_DATA_DIR")
+    add = parser.add_argument
+    add("--sync-period", type=count, default=8, help="τ; %(default)s")
+    add("--repetitions", type=count, default=40, help="rounds of each kind")
+    add("--data-dir", help="directory of CIFAR-10; default: TFDS_DATA_DIR")
     args = parser.parse_args()
     use_cpu_devices(NUM_WORKERS)
     console = Console()

@@ -57,12 +57,11 @@ def run_process(sync_period: int, num_rounds: int) -> None:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument(
-        "--out", type=pathlib.Path, default=pathlib.Path("out"), help="directory"
-    )
-    parser.add_argument("--link", default="200mbit", help="rate of the link, each way")
-    parser.add_argument("--sync-period", type=count, default=32, help="τ")
-    parser.add_argument("--rounds", type=count, default=4, help="that are noted")
+    add = parser.add_argument
+    add("--out", type=pathlib.Path, default=pathlib.Path("out"), help="directory")
+    add("--link", default="200mbit", help="rate of the link, each way; %(default)s")
+    add("--sync-period", type=count, default=32, help="τ; %(default)s")
+    add("--rounds", type=count, default=4, help="rounds to record; %(default)s")
     args = parse_or_measure(parser, run_process)
     file = args.out / TIMELINE
     try:

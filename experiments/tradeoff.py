@@ -120,12 +120,10 @@ def _picture(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Pictu
 
 def main() -> None:
     parser = sweep_parser(__doc__, SYNC_PERIODS)
-    parser.add_argument(
-        "--ranks", type=int, nargs="*", default=RANKS, help="of PowerSGD"
-    )
-    parser.add_argument(
-        "--mean-cost", type=float, default=MEAN_COST, help="of a model, in local steps"
-    )
+    add = parser.add_argument
+    add("--ranks", type=int, nargs="*", default=RANKS, help="ranks of PowerSGD")
+    mean_cost = "cost of a mean of a model, in local steps; %(default)g"
+    add("--mean-cost", type=float, default=MEAN_COST, help=mean_cost)
     run_sweep(
         parser, runs, lambda args, runs: section(runs, args.mean_cost), "tradeoff.md"
     )

@@ -75,23 +75,18 @@ def resolve(args: argparse.Namespace) -> Config:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = command_parser(__doc__)
-    parser.add_argument(
-        "--preset", choices=tuple(PRESETS), help="options to begin with"
-    )
-    parser.add_argument("--epochs", type=float, help="of a preset; rounds follow")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--preset", choices=tuple(PRESETS), help="options to start from")
+    add("--epochs", type=float, help="epochs of the preset; sets the number of rounds")
+    add(
         "--dry-run",
         action="store_true",
-        help="train nothing; say what would run and roughly how long it would take, "
+        help="train nothing; print what would run and roughly how long it would take, "
         "or why it would not start. Reads no data and changes no file. In one process, "
         "checks the checkpoints that --resume would use",
     )
-    parser.add_argument(
-        "--tensorboard", action="store_true", help="write event files to OUT/events too"
-    )
-    parser.add_argument(
-        "--cpu-devices", type=count, help="of a process; by default one for each worker"
-    )
+    add("--tensorboard", action="store_true", help="also write events to OUT/events")
+    add("--cpu-devices", type=count, help="per process; default: one for each worker")
     add_output_options(parser)
     add_divergence_options(parser)
     add_process_options(parser)

@@ -8,15 +8,15 @@ from olsgd_jax.training import RollbackPolicy, option_types
 def add_divergence_options(parser: argparse.ArgumentParser) -> None:
     """Adds options for a run whose numbers are not finite any more."""
     meanings = option_types(RollbackPolicy)
-    group = parser.add_argument_group("options of a run that diverges")
+    group = parser.add_argument_group("divergence")
     group.add_argument(
         "--on-divergence",
         choices=("stop", "record", "rollback"),
         default="stop",
-        help="stop: end with status 1; record: end with status 0, as its records say "
-        "that it diverged; rollback: go on from the last checkpoint, or from the "
-        "beginning, with all workers at the anchor or the consensus and with a lower "
-        "learning rate; %(default)s",
+        help="stop: end with status 1; record: end with status 0, since its records "
+        "tell; rollback: continue from the last checkpoint, or from the beginning, with "
+        "all workers at the anchor or the consensus and a lower learning rate; "
+        "%(default)s",
     )
     group.add_argument(
         "--rollback-scale",

@@ -21,29 +21,16 @@ RECORDS, EVENTS, CHECKPOINTS = "run.jsonl", "events", "checkpoints"
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Adds options for where a run is written and how it is resumed."""
     group = parser.add_argument_group("output")
-    group.add_argument(
-        "--out", type=pathlib.Path, default=pathlib.Path("out/train"), help="directory"
-    )
-    how = group.add_mutually_exclusive_group()
-    how.add_argument(
-        "--resume", action="store_true", help="continue the run in OUT, if any"
-    )
-    how.add_argument(
-        "--overwrite", action="store_true", help="delete the run in OUT, if any"
-    )
-    group.add_argument("--save-every", type=int, help="rounds; default: by the clock")
-    group.add_argument(
-        "--save-minutes",
-        type=float,
-        default=10.0,
-        help="minutes between checkpoints; %(default)g",
-    )
-    group.add_argument(
-        "--keep",
-        type=int,
-        default=2,
-        help="number of newest checkpoints to keep besides the best; %(default)s",
-    )
+    add, out = group.add_argument, pathlib.Path("out/train")
+    add("--out", type=pathlib.Path, default=out, help="directory; %(default)s")
+    either = group.add_mutually_exclusive_group().add_argument
+    either("--resume", action="store_true", help="continue the run in OUT, if any")
+    either("--overwrite", action="store_true", help="delete the run in OUT, if any")
+    add("--save-every", type=int, help="rounds between checkpoints; default: by time")
+    minutes = "minutes between checkpoints; %(default)g"
+    add("--save-minutes", type=float, default=10.0, help=minutes)
+    keep = "number of newest checkpoints to keep besides the best; %(default)s"
+    add("--keep", type=int, default=2, help=keep)
 
 
 def check_output(args: argparse.Namespace) -> None:

@@ -38,19 +38,13 @@ def sweep_parser(
         and sync period.
     """
     parser = command_parser(description)
-    parser.add_argument(
-        "--out",
-        type=pathlib.Path,
-        default=pathlib.Path("out/sweeps"),
-        help="directory, which all sweeps may share",
-    )
-    parser.add_argument(
-        "--preset", choices=tuple(PRESETS), default="cpu", help="options to begin with"
-    )
-    parser.add_argument("--epochs", type=float, help="by default those of the preset")
-    parser.add_argument(
-        "--sync-periods", type=int, nargs="+", default=sync_periods, help="τ"
-    )
+    add = parser.add_argument
+    out = pathlib.Path("out/sweeps")
+    add("--out", type=pathlib.Path, default=out, help="directory; sweeps may share it")
+    presets = tuple(PRESETS)
+    add("--preset", choices=presets, default="cpu", help="options to start from")
+    add("--epochs", type=float, help="epochs per run; default: the preset's")
+    add("--sync-periods", type=int, nargs="+", default=sync_periods, help="τ")
     decided = ("strategy", "strategy_args", "sync_period", *without)
     add_process_options(parser)
     add_config_options(parser, without=decided)
