@@ -1,16 +1,16 @@
 """Commands that each answer one question with the library, and their rooms.
 
-Every module on this floor is a command: `python -m experiments.train`. What commands
-are made of is in rooms:
+Every module on this floor is a command: `python -m experiments.train`. The code that
+commands share is in rooms:
 
     examples    training loops to copy from
     cli         command lines: options, output, progress
-    links       links with a given rate between hosts on this machine
+    links       links of a given rate between hosts on this machine
     processes   starting processes and talking to them
     pages       sections, tables and figures, written as HTML and Markdown
-    paper       the paper's experiment: presets, sweeps, and what its runs show
-    measured    rounds timed in several processes, and what a report shows of them
+    paper       the paper's experiment: presets, sweeps, and sections on its runs
+    measured    rounds timed in several processes, and their sections of a report
     planning    clusters that are not here: assumptions and modelled times
-    robustness  runs that are killed, compared and given nonsense options
+    robustness  runs that are killed, compared, or given nonsense options
     tuning      the problems and cases behind the advice on strategies and rates
 """

@@ -1,9 +1,9 @@
 """Question: how far should a mix pull workers to the anchor?
 
 Run:     python -m experiments.alpha_sweep --preset cpu
-Cost:    hours at the scale of 2 CPU cores; stopped, it goes on where it was
+Cost:    hours at the scale of 2 CPU cores; if stopped, it continues where it was
 Answer:  a table of accuracies in out/sweeps/alpha_sweep.md, over the pullback α
-         and the sync period τ; the paper found α = 0.6 best for every τ from 2 on
+         and the sync period τ; the paper found α = 0.6 best for every τ of 2 or more
 """
 
 import argparse
@@ -21,7 +21,7 @@ from experiments.paper.sweep import preset_of, run_sweep, sweep_parser
 from olsgd_jax.training import Config, Run
 
 PULLBACKS, SYNC_PERIODS = (0.2, 0.4, 0.6, 0.8, 1.0), (2, 8, 24)
-MOMENTUM = 0.7  # of the anchor
+MOMENTUM = 0.7  # β
 MEANING = (
     "Test accuracy of Overlap Local-SGD in percent, by pullback α and sync period τ: "
     "mean [lowest, highest] over the seeds that all pullbacks share."
@@ -42,7 +42,7 @@ def runs(args: argparse.Namespace) -> list[Config]:
 
 
 def section(runs: Iterable[Run]) -> Section | None:
-    """Shows accuracy over pullback, where there are two pullbacks to compare."""
+    """Shows accuracy over pullback if there are two pullbacks to compare."""
     tables, pictures = [], []
     for group in groups(runs):
         lines = _lines(group)
@@ -66,7 +66,7 @@ def _lines(group: Group) -> dict[str, dict[float, list[Run]]]:
 
 
 def _common(pullbacks: Mapping[float, Seeds]) -> dict[float, list[Run]]:
-    """Takes the runs of seeds that every pullback has, so that like meets like."""
+    """Picks the runs of seeds that every pullback has, for a fair comparison."""
     seeds = sorted(set.intersection(*map(set, pullbacks.values())))
     return {
         pullback: [runs[seed] for seed in seeds] for pullback, runs in pullbacks.items()

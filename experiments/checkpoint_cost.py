@@ -6,12 +6,12 @@ Answer:  0.41 % (quartiles 0.07 to 1.00 %) of the preset `cpu`, whose rounds tak
          329 ms, and 1.4 % of its CPU time, in 12 pairs; 0.19 % of rounds of 1.5 ms.
          The machine was busy with other work at the time.
 
-Blocks of 10 rounds take turns within one run: one begins with a checkpoint and ends
-when that is written; the other has none. What the first takes longer is the time that a
-checkpoint costs, and its cost is that time as a fraction of a minute. Quartiles are of
-all pairs of blocks. Rounds continue while a checkpoint is written, but the cores that
-copy, check (`save`) and write are theirs. CPU time is that of all threads: other work
-on the machine hardly changes it. On CIFAR-10 the network and workers are those of the
+Blocks of 10 rounds alternate within one run: one starts with a checkpoint and ends when
+it is written; the other has none. The first takes longer by the time that a checkpoint
+costs; its cost is that time as a fraction of a minute. Quartiles are over all pairs of
+blocks. Rounds continue while a checkpoint is written, but share their cores with the
+copying, checking (`save`) and writing. CPU time is that of all threads, which other
+work on the machine hardly changes. On CIFAR-10 the network and workers are those of the
 preset `cpu`. Exits with status 1 if a cost is above 3 %.
 """
 
@@ -39,7 +39,7 @@ MAX_WORKERS = 16
 
 
 class TimedCheckpoints(Checkpoints):
-    """Checkpoints that note how long rounds stand still for each."""
+    """Checkpoints that record how long rounds stand still for each."""
 
     def __init__(self, directory: str) -> None:
         """Opens the directory."""
@@ -53,23 +53,23 @@ class TimedCheckpoints(Checkpoints):
         facts: dict | None = None,
         score: float | None = None,
     ) -> None:
-        """Saves, and notes how long that took."""
+        """Saves, and records how long that took."""
         began = time.perf_counter()
         super().save(number, tree, facts, score)
         self.seconds.append(time.perf_counter() - began)
 
 
 class EverySecondBlock(Due):
-    """Lets every second block begin with a checkpoint, and notes when blocks begin."""
+    """Starts every second block with a checkpoint; records when blocks start."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
-        """Begins with a block without one: it compiles."""
+        """Starts with a block without a checkpoint, which compiles."""
         super().__init__(every=2 * BLOCK)
         self._checkpoints, self.began = checkpoints, list[float]()
         self.used = list[float]()  # CPU time until then
 
     def __call__(self, number: int) -> bool:
-        """Says whether a block begins here that has a checkpoint."""
+        """Tells whether a block with a checkpoint starts here."""
         if number % BLOCK == 0:
             self._checkpoints.numbers()  # waits until all is written
             self.began.append(time.perf_counter())
@@ -81,17 +81,17 @@ class Cost(NamedTuple):
     """What was measured, in seconds."""
 
     without: list[float]  # blocks without a checkpoint
-    extra: list[float]  # that the ones beside them took longer
-    still: list[float]  # in which rounds stood still, of each checkpoint
+    extra: list[float]  # how much longer the blocks with one took
+    still: list[float]  # how long rounds stood still, for each checkpoint
     cpu_without: list[float]  # CPU time of blocks without a checkpoint
-    cpu_extra: list[float]  # that the ones beside them took more of
+    cpu_extra: list[float]  # how much more the blocks with one took
 
     def fractions(self) -> list[float]:
-        """Gives the cost of every pair, as a fraction of a minute."""
+        """Computes the cost of every pair, as a fraction of a minute."""
         return [x / MINUTE for x in self.extra]
 
     def cpu_fraction(self) -> float:
-        """Gives the cost in CPU time, as a fraction of what rounds use in a minute."""
+        """Computes the cost in CPU time, relative to what rounds use in a minute."""
         used = statistics.median(self.cpu_without) / statistics.median(self.without)
         return statistics.median(self.cpu_extra) / (MINUTE * used)
 
@@ -110,7 +110,7 @@ def measure(config: Config) -> Cost:
 
 
 def _pairs(began: list[float]) -> tuple[list[float], list[float]]:
-    """Gives the blocks without a checkpoint, and what those beside them have more."""
+    """Computes the time of blocks without a checkpoint, and what one adds."""
     # The first checkpoint comes with the second block, so the first is left out.
     spent = [after - before for before, after in itertools.pairwise(began)]
     having, without = spent[1::2][NUM_WARM:], spent[2::2][NUM_WARM:]
@@ -118,10 +118,10 @@ def _pairs(began: list[float]) -> tuple[list[float], list[float]]:
 
 
 def configs(repetitions: int, data_dir: str | None) -> dict[str, Config]:
-    """Names the runs; digits take a hundredth of the time, and are run for longer."""
+    """Names the runs; digits take a hundredth of the time, so they run for longer."""
 
     def lasting(pairs: int, config: Config) -> Config:
-        # One more: after the last round nobody asks whether a checkpoint is due.
+        # One more: after the last round, no checkpoint is asked for.
         number = BLOCK * (2 * (pairs + NUM_WARM) + 2) + 1
         return dataclasses.replace(config, num_rounds=number, evaluate_every=number)
 
@@ -137,7 +137,7 @@ HEADS = ("Run", "round", "a checkpoint", "of it `save`", "one a minute", "its CP
 
 
 def row(name: str, cost: Cost) -> list[str]:
-    """Writes what was measured of one run; HEADS are the columns."""
+    """Formats the measurements of one run; HEADS are the columns."""
     low, middle, high = statistics.quantiles(cost.fractions(), n=4)
     per_round = statistics.median(cost.without) / BLOCK
     extra, still = statistics.median(cost.extra), statistics.median(cost.still)

@@ -1,8 +1,8 @@
-"""Question: what do late and rare means of models cost, and what do they save?
+"""Question: what do late and infrequent means of models cost, and what do they save?
 
 Run:     python -m experiments.demo --out out/demo
 Cost:    2 minutes (2 CPU cores; 2:49 with both busy with other work)
-Answer:  on these digits they cost nothing that shows in accuracy: synchronous SGD
+Answer:  on these digits they have no visible cost in accuracy: synchronous SGD
          reaches 96.1 to 97.5 % over seeds 0 to 4, Local SGD 96.6 to 97.5, Overlap
          Local-SGD 96.4 to 97.8, the last two with a quarter of the bytes. Overlap
          Local-SGD ends with the highest train loss, 0.024 to 0.027 against 0.015 to
@@ -11,9 +11,9 @@ Answer:  on these digits they cost nothing that shows in accuracy: synchronous S
          the mean alone takes 0.35 s and adds 0.02 s. out/demo/report.html shows
          one seed, and the timeline of the link.
 
-First, four workers train on scikit-learn's digits. Then two processes, each held on one
-core, run rounds with a slow link between them: a private loopback, which needs no root
-(see `loopback`). Where there cannot be one, it says why not, and the link is modelled.
+First, four workers train on scikit-learn's digits. Then two processes, each pinned to
+one core, run rounds with a slow link between them: a private loopback, which needs no
+root (see `loopback`). Where that is not possible, it says why, and models the link.
 """
 
 import json
@@ -47,7 +47,7 @@ STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd")
 def runs(num_rounds: int, seed: int) -> dict[str, Config]:
     """Names the runs: the same local steps on the same examples, mixed in three ways.
 
-    Synchronous SGD averages at every local step; its rounds only say when to look.
+    Synchronous SGD averages at every local step; its rounds only set when to evaluate.
     """
     return {
         strategy: Config(
@@ -81,7 +81,7 @@ def train_all(
 def use_link(
     out: pathlib.Path, rate: str, sync_period: int, repetitions: int, console: Console
 ) -> pathlib.Path:
-    """Times rounds over a slow link, or models it, writes that, and prints a table."""
+    """Measures or models rounds over a slow link, writes and prints their times."""
     options = rate, sync_period, repetitions
     with make_progress(console) as progress:
         task = progress.add_task(f"{rate} link", total=None, shown="starting processes")

@@ -1,18 +1,18 @@
-"""Question: does a run recover when half of its workers leave, and come back?
+"""Question: does a run recover when half of its workers leave and return?
 
 Run:     python -m experiments.elastic --seeds 0 1 2 3 4
 Cost:    2 minutes of CPU time for each strategy
 Answer:  yes: Overlap Local-SGD ends at 96.2 % (95.5 to 96.6) and a test loss of 0.140
          (0.128 to 0.144), without the changes at 96.1 % (95.2 to 96.6) and 0.144 (0.134
          to 0.150). One round after half of the workers left, the loss is 0.207 in both;
-         one round after they came back it is 0.167 (0.153 to 0.180) against 0.162
-         (0.154 to 0.169), at 5/6 of the examples in the end.
+         one round after they returned it is 0.167 (0.153 to 0.180) against 0.162 (0.154
+         to 0.169), although it sees only 5/6 of the examples in the end.
 
-Digits, with 16 workers all along, against 16, 8 and 16 for a third of the rounds each:
-stopped, and resumed with other workers from a checkpoint. The tables show the consensus
-right before each change, one round after it, and at the end: mean [least, most] over
-the seeds. Rounds are as many in both, so the elastic run learns from 5/6 of the
-examples. Records of all runs are in OUT.
+Compares 16 workers on digits throughout with 16, 8 and 16 workers for a third of the
+rounds each: stopped, and resumed from a checkpoint with other workers. The tables show
+the consensus right before each change, one round after it, and at the end: mean [least,
+most] over the seeds. Both have the same number of rounds, so the elastic run sees 5/6
+of the examples. Records of all runs are in OUT.
 """
 
 import dataclasses
@@ -39,14 +39,14 @@ from olsgd_jax.training import (
 )
 
 WORKERS = {"steady": (16, 16, 16), "elastic": (16, 8, 16)}
-"""Of each third of a run, by the run's name."""
+"""Number of workers in each third of a run."""
 
 FIELDS = {"test_accuracy": "test accuracy in %", "test_loss": "test loss x 100"}
-"""Of a record, that are shown."""
+"""Fields of a record in the tables."""
 
 
 def config_of(strategy: str, num_rounds: int) -> Config:
-    """Makes the config of a run, with the workers that it begins and ends with."""
+    """Makes the config of a run, with its initial and final number of workers."""
     return Config(
         strategy=strategy,
         num_rounds=num_rounds,
@@ -58,7 +58,7 @@ def config_of(strategy: str, num_rounds: int) -> Config:
 
 
 def ends(num_rounds: int) -> list[int]:
-    """Gives the rounds after which the thirds of a run end.
+    """Returns the rounds after which the thirds of a run end.
 
     >>> ends(60)
     [20, 40, 60]
@@ -67,7 +67,7 @@ def ends(num_rounds: int) -> list[int]:
 
 
 def train_in_thirds(config: Config, workers: Sequence[int]) -> list[Entry]:
-    """Trains, stops and resumes with so many workers; gives all that happened."""
+    """Trains each third with its number of workers; returns all entries."""
     history: list[Entry] = []
     with tempfile.TemporaryDirectory() as directory, Checkpoints(directory) as kept:
         for end, num_workers in zip(ends(config.num_rounds), workers, strict=True):
@@ -88,7 +88,7 @@ def measure(
             with console.status(file.stem):
                 write_records(file, own, train_in_thirds(own, workers))
             runs[name].append(read_records(file))
-            jax.clear_caches()  # programs of another run are of no use
+            jax.clear_caches()  # no other run uses these programs
     return runs
 
 
@@ -110,7 +110,7 @@ def _at(run: Run, number: int, field: str) -> float:
 
 
 def ranged(values: Sequence[float]) -> str:
-    """Writes the mean of values, and between which they lie.
+    """Formats the mean of values and their range.
 
     >>> ranged([1.0, 2.0])
     '1.5 [1.0, 2.0]'

@@ -1,14 +1,14 @@
-"""Question: is there a config that ends inside of JAX, or never?
+"""Question: is there a config that fails inside JAX, or never ends?
 
 Run:     python -m experiments.fuzz --examples 300
 Cost:    about 2 seconds of one core for each, most of them compilation
-Answer:  none among 300: 148 trained two rounds, and 152 were refused by the name of an
-         option, of 15 options in all
+Answer:  none among 300: 148 trained two rounds, and 152 were refused with the name of
+         an option, 15 different ones in all
 
-Options are drawn at random, good ones and bad ones, by hypothesis, which the
-extra `dev` brings. Every config has to train two rounds of digits, or to be refused
-by the library itself, with a message that names one of its options. One that takes
-longer than --limit ends the script, and is shown.
+Hypothesis, which the extra `dev` installs, draws good and bad options at random. Every
+config must either train two rounds of digits or be refused by the library itself, with
+a message that names one of its options. A config that takes longer than --limit is
+printed and ends the script.
 """
 
 import collections
@@ -39,14 +39,14 @@ ROOT = os.path.dirname(olsgd_jax.__file__)
 
 
 class UnexpectedError(Exception):
-    """A config ended in a way that no config may end in."""
+    """A config ended in a way that none may."""
 
 
 def outcome(options: dict) -> str:
-    """Trains two rounds, or says what refused to.
+    """Trains two rounds, or tells which option was refused.
 
     Raises:
-      UnexpectedError: if it ended in any other way, with that as its cause.
+      UnexpectedError: if training ended in any other way; its cause is that error.
     """
     try:
         *_, last = train(Config(**options))
@@ -61,7 +61,7 @@ def outcome(options: dict) -> str:
 
 
 def _explained(error: Exception) -> str | None:
-    """Names what an error is about; None if it does not say so itself."""
+    """Names what an error is about; None if its message does not."""
     [*_, (frame, _)] = traceback.walk_tb(error.__traceback__)
     if not frame.f_code.co_filename.startswith(ROOT) or "\n" in str(error):
         return None
@@ -75,7 +75,7 @@ def _explained(error: Exception) -> str | None:
 def explore(
     num_examples: int, seed: int, limit: float, console: Console
 ) -> tuple[collections.Counter[str], list[str]]:
-    """Tries so many configs; gives how they ended, and what should not have been."""
+    """Tries configs; counts how they ended, and lists those that failed."""
     counts, failures = collections.Counter(), []
 
     @hypothesis.seed(seed)
@@ -104,7 +104,7 @@ def explore(
             timer.cancel()
             if counts.total() % 25 == 0:
                 console.print(f"{counts.total()} configs: {dict(counts)}")
-                jax.clear_caches()  # programs of all of them would fill memory
+                jax.clear_caches()  # all their programs would fill memory
 
     try_one()
     return counts, failures

@@ -6,8 +6,8 @@ Answer:  96 to 98 % where the mean takes less than 0.8 of the local steps; where
          takes longer than that, a round takes 1.00 to 1.03 times as long as the
          larger of the two. The table is in docs/results/network.md.
 
-Two processes, each a host of its own with a shaped link between them (needs root).
-Inside the same processes, rounds with the mean alternate with rounds of the same work
+Two processes run on two hosts with a shaped link between them (needs root).
+In the same processes, rounds with the mean alternate with rounds of the same work
 without it: the difference is the exposed communication. The mean alone is timed too.
 """
 
@@ -33,7 +33,7 @@ CASES = (
 
 
 def row(samples: Samples) -> list[str]:
-    """Writes one case as a row of the table; HEADS are its columns."""
+    """Formats one case as a row; HEADS are the columns."""
     numbers = numbers_of(samples)
     hidden = 1 - numbers.exposed[1] / numbers.mean
     low, middle, high = (f"{1e3 * x:.0f}" for x in numbers.exposed)

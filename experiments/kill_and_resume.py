@@ -1,16 +1,16 @@
-"""Question: does a run that is killed again and again come to another end?
+"""Question: does a run that is killed again and again end differently?
 
 Run:     python -m experiments.kill_and_resume --times 50
 Cost:    5 minutes (2 CPU cores, two of them side by side)
-Answer:  no: with seeds 0 and 1 together 100 kills, 41 of them while a checkpoint was
-         written, and 24 runs that came to their end, all without a difference
+Answer:  no: seeds 0 and 1 together gave 100 kills, 41 of them while a checkpoint was
+         written, and 24 finished runs, all without a difference
 
-A run is started, killed with SIGKILL at an instant that chance chooses, resumed, killed
-again, until it comes to its end; then it is compared with a run that nobody disturbed:
-the state in the last checkpoint bit for bit, all records but for times, and which
-checkpoints are kept. Then another run begins. One kill in five falls while a process
-starts, the others soon after it has begun to write. Exits with status 1 if anything
-differs, if records have half a line or a round twice, or if a run does not go on.
+A run is started, killed with SIGKILL at a random instant, resumed and killed again
+until it finishes. Then it is compared with an undisturbed run: the state in the last
+checkpoint bit for bit, all records except for times, and which checkpoints are kept.
+Then another run starts. One kill in five hits a process that is starting, the others
+one that has just started to write. Exits with status 1 if anything differs, if records
+have half a line or a round twice, or if a run does not continue.
 """
 
 import collections
@@ -34,22 +34,22 @@ from experiments.robustness.same_run import (
 )
 
 NUM_WORKERS = 2
-# Records and checkpoints of other rounds, so that each falls between two of the other.
+# Records and checkpoints are of different rounds, so that each falls between others.
 OPTIONS = {"num-workers": NUM_WORKERS, "num-rounds": 60, "save-every": 2}
 OPTIONS |= {"evaluate-every": 5, "width": 4, "batch-size": 4, "dropout": 0.1}
-EARLY = 0.2  # of the kills: while a process starts
-REACH = 0.25  # of a run: how long at most a process is left to write
+EARLY = 0.2  # fraction of the kills that hit a process that is starting
+REACH = 0.25  # fraction of a run for which a process may write, at most
 
 
 class Times(NamedTuple):
-    """Seconds of a run that nobody disturbs."""
+    """Seconds of an undisturbed run."""
 
-    start: float  # until its first checkpoint is begun; half of it is compilation
+    start: float  # until it begins its first checkpoint; half of it is compilation
     rest: float  # from there to the end
 
 
 def whole_run(out: pathlib.Path, environment: dict[str, str]) -> Times:
-    """Trains to the end, from wherever the run is."""
+    """Trains until the run finishes, from wherever it is."""
     began = time.monotonic()
     child = ChildRun(out, OPTIONS, environment)
     child.wait_until_writing()
@@ -60,14 +60,14 @@ def whole_run(out: pathlib.Path, environment: dict[str, str]) -> Times:
 
 
 class Kills:
-    """Kills runs, and counts what comes of it."""
+    """Kills runs, and counts the consequences."""
 
     def __init__(self, directory: pathlib.Path, seed: int) -> None:
         """Trains once without a kill."""
         self.directory, self.chance = directory, random.Random(seed)
-        # Starting is most of what a kill costs, and half of that is compilation. What
-        # the first run compiled is read by all others; they write nothing, since one
-        # that is killed meanwhile would leave half a file to them.
+        # Most of a kill's cost is the next start, and half of that is compilation. All
+        # runs read what the first one compiled, but write nothing: a run killed while
+        # writing would leave half a file to the others.
         self.environment = {
             "JAX_COMPILATION_CACHE_DIR": str(directory / "cache"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -81,7 +81,7 @@ class Kills:
         self.problems: list[str] = []
 
     def kill(self) -> None:
-        """Kills the run that is under way, once; one that ends before is compared."""
+        """Kills the current run once; a run that finishes first is compared."""
         while True:
             out = self.directory / str(self.num_runs)
             child = ChildRun(out, OPTIONS, self.environment)
@@ -98,7 +98,7 @@ class Kills:
             self._compare(out)
 
     def finish(self) -> None:
-        """Lets the run that is under way come to its end."""
+        """Lets the current run finish."""
         out = self.directory / str(self.num_runs)
         if out.exists():
             self.num_resumes += bool(names_in(out))
@@ -127,12 +127,12 @@ def main() -> None:
         for number in range(args.times):
             with console.status(f"kill {number + 1} of {args.times}"):
                 kills.kill()
-        with console.status("the last run comes to its end"):
+        with console.status("finishing the last run"):
             kills.finish()
     rows = [[phase, str(number)] for phase, number in kills.phases.most_common()]
     console.print(make_table(["Killed", "times"], rows))
     console.print(
-        f"{kills.num_resumes} resumes; {kills.num_runs} runs came to their end, with "
+        f"{kills.num_resumes} resumes; {kills.num_runs} runs finished, with "
         f"{len(kills.problems)} differences and {kills.num_damaged} damaged "
         f"checkpoints; {time.monotonic() - began:.0f} s",
         highlight=False,

@@ -2,13 +2,13 @@
 
 Run:     python -m experiments.killed --times 20
 Cost:    6 minutes (2 CPU cores)
-Answer:  all others end by themselves, within 7 seconds with --peer-timeout 5, and say
-         which process is gone. One that is killed while processes still join is
-         noticed when the time for that is over; if all had met by then, JAX says that
-         somebody is missing, not who. None hangs, none is left behind.
+Answer:  all others end by themselves, within 7 seconds with --peer-timeout 5, and name
+         the process that is gone. If it is killed while processes are joining, this is
+         noticed when the time to join is over; if all had met by then, JAX reports
+         that some process is missing, but not which. None hangs or is left behind.
 
-Each time four processes train, without `experiments.launch`, which would end them by
-itself. Chance says which of them is killed, and when: while they start, train or end.
+Each time, four processes train without `experiments.launch`, which would end them
+itself. A random one is killed at a random time: while they start, train or end.
 """
 
 import contextlib
@@ -48,10 +48,10 @@ def command(out: str) -> list[str]:
 
 
 def kill_one(victim: int, instant: float) -> dict[str, str]:
-    """Kills a process of a run after some seconds; says what became of the others.
+    """Kills a process of a run after some seconds; describes how the others ended.
 
     Raises:
-      AssertionError: if one hangs, fails without a word, or leaves something behind.
+      AssertionError: if one hangs, fails silently, or leaves processes behind.
     """
     coordinator = free_coordinator()
     with tempfile.TemporaryDirectory() as out:
@@ -69,7 +69,7 @@ def kill_one(victim: int, instant: float) -> dict[str, str]:
     assert not left, f"processes {left} were left behind"
     others = [i for i in range(NUM_PROCESSES) if i != victim]
     said = [_said(written[i]) for i in others if processes[i].returncode]
-    assert all(said), f"one failed without a word: {written}"
+    assert all(said), f"one failed silently: {written}"
     named = re.compile(rf"process (\d+ and )*{victim}\b|missing: (\d+, )*{victim}\b")
     return {
         "victim": str(victim),
@@ -82,7 +82,7 @@ def kill_one(victim: int, instant: float) -> dict[str, str]:
 
 
 def _said(errors: str) -> str:
-    """Finds what a process said last, or what JAX said for it."""
+    """Finds the last message of a process, or of JAX."""
     return explain_exit(errors) or "".join(SAID.findall(errors)[-1:])
 
 
@@ -95,7 +95,7 @@ def _rest(process: subprocess.Popen, deadline: float) -> str:
 
 
 def left_behind(coordinator: str) -> list[str]:
-    """Lists processes of any kind that a run with this coordinator has started."""
+    """Lists all processes that a run with this coordinator has left."""
     mark = f"{ENVIRONMENT['coordinator']}={coordinator}\0".encode()
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
@@ -106,7 +106,7 @@ def left_behind(coordinator: str) -> list[str]:
 
 
 def whole_run() -> float:
-    """Counts the seconds of a run in which nobody is killed."""
+    """Times a run in which no process is killed."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as out:
         processes = start(command(out), NUM_PROCESSES, free_coordinator())
@@ -129,7 +129,7 @@ def main() -> None:
         with console.status(f"{number + 1} of {args.times}"):
             rows.append(kill_one(victim, instant))
     *heads, _ = rows[0]
-    title = f"A run takes {seconds:.0f} s if nobody is killed"
+    title = f"An undisturbed run takes {seconds:.0f} s"
     cells = ([row[head] for head in heads] for row in rows)
     console.print(make_table(heads, cells, title))
     for text in sorted({row["said"] for row in rows} - {""}):

@@ -1,9 +1,9 @@
-"""Question: does a worker cost more when there are many of them on one device?
+"""Question: does a worker cost more when many share one device?
 
 Run:     python -m experiments.lanes
 Cost:    20 seconds (2 CPU cores)
 Answer:  no: a lane among 1,000 takes 0.57 times as long as one among 10, and about as
-         long as one among 100. Where lanes are few, the cost of the call is theirs.
+         long as one among 100. With few lanes, the cost of the call dominates.
 """
 
 import statistics
@@ -24,7 +24,7 @@ SYNC_PERIOD, BATCH_SIZE, WIDTH = 4, 32, 32
 
 
 def make_runner(num_workers: int):
-    """Gives a function that runs one round of so many lanes, and waits for it."""
+    """Makes a function that runs one round of `num_workers` lanes, and waits."""
     task = classification(
         MLP(WIDTH, num_classes=10), jax.ShapeDtypeStruct((1, 64), jnp.float32)
     )

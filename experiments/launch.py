@@ -1,15 +1,15 @@
-"""Question: how does a command run in several processes of this machine?
+"""Question: how does a command run in several processes on this machine?
 
 Run:     python -m experiments.launch --processes 4 -- \
              python -m experiments.train --preset cpu --num-workers 16
 Cost:    that of the command
-Answer:  what the processes print, each line with the number of its process
+Answer:  the output of the processes, each line prefixed with its process number
 
-The command is told by its environment who it is and where process 0 is; `join` reads
-that. If one process fails, all others are ended, and its exit status is that of the
-whole; if JAX ended it, a sentence says why. SIGTERM and SIGINT go to all processes,
-which may take their time to save what they have; after a second one they are killed. On
-GPUs each process has the one of its number.
+The environment tells each process its number and the address of process 0; `join` reads
+that. If one process fails, all others are ended, and its exit status becomes that of
+the launcher; if JAX ended it, a sentence explains why. SIGTERM and SIGINT are forwarded
+to all processes, which may take their time to save; a second signal kills them. On
+GPUs, each process uses the GPU of its number.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ GRACE = 5.0  # seconds that the others have to end
 
 
 def free_coordinator() -> str:
-    """Finds an address of this machine that nobody listens on."""
+    """Finds a free address on this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{listener.getsockname()[1]}"
@@ -44,7 +44,7 @@ def free_coordinator() -> str:
 def start(
     command: Sequence[str], num_processes: int, coordinator: str
 ) -> list[subprocess.Popen]:
-    """Starts the processes, each the leader of a group of its own."""
+    """Starts the processes, each the leader of its own group."""
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(f"{command[0]} must be a program, and is not found")
     processes, secret = [], secrets.token_hex()
@@ -64,17 +64,17 @@ def start(
 
 
 def run(command: Sequence[str], num_processes: int, grace: float = GRACE) -> int:
-    """Runs a command in several processes, until all of them have ended.
+    """Runs a command in several processes until all of them have ended.
 
     Returns:
       0, or the exit status of the process that failed first; 128 more than the number
       of a signal that ended it, or that ended all of them. `RESUMABLE` if they say so.
     """
-    asked: list[int] = []  # signals that came
+    asked: list[int] = []  # signals received
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: asked.append(number))
     processes: list[subprocess.Popen] = []
-    failed: list[int] = []  # processes, but those that ended because of another one
+    failed: list[int] = []  # processes, without those that ended because of another
     status, num_sent, deadline = 0, 0, float("inf")
     try:
         processes += start(command, num_processes, free_coordinator())
@@ -105,12 +105,12 @@ def run(command: Sequence[str], num_processes: int, grace: float = GRACE) -> int
     if asked and status == 128 + asked[0]:
         ended = [process.returncode for process in processes]
         return RESUMABLE if RESUMABLE in ended else status
-    # Without a status the process that the others followed did not end by itself.
+    # Without a status, the process that the others followed did not end by itself.
     return status or max(process.returncode for process in processes)
 
 
 def end_all(processes: Sequence[subprocess.Popen]) -> None:
-    """Kills whatever is left of the processes, and of what they have started."""
+    """Kills what is left of the processes and of their children."""
     _send(processes, signal.SIGKILL)
     for process in processes:
         with process:  # closes its pipes, and waits for it
@@ -123,7 +123,7 @@ def _say_why(
     processes: list[subprocess.Popen],
     failed: list[int],
 ) -> int:
-    """Says why all processes end, and gives the exit status for it."""
+    """Prints why all processes end, and returns the exit status."""
     if asked:
         output.say(f"{signal.Signals(asked[0]).name} came, and goes to all processes")
         return 128 + asked[0]
@@ -138,7 +138,7 @@ def _say_why(
 
 
 def _send(processes: Sequence[subprocess.Popen], number: int) -> None:
-    """Sends a signal to all processes, and to what they have started."""
+    """Sends a signal to all processes and their children."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,7 +1,7 @@
-"""Question: how many models does a worker keep for each strategy, under both faces?
+"""Question: how many models does a worker keep for each strategy, with both faces?
 
 Run:     python -m experiments.memory
-Cost:    2 seconds; nothing is computed, only shapes
+Cost:    2 seconds; only shapes are computed
 Answer:  beyond params and the optimizer's own state, Overlap Local-SGD keeps 3 models
          in `distribute` (anchor, velocity, fragments) and 2 in `make_round`; CoCoD-SGD
          2 (start, fragments) and 0. README.md has the table.
@@ -22,7 +22,7 @@ PARAMS = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
 
 
 def models_kept() -> dict[str, tuple[float, float]]:
-    """Counts models by strategy: under `distribute`, and under `make_round`."""
+    """Counts models by strategy: with `distribute`, and with `make_round`."""
     optimizer = optax.adamw(1e-3)
     built = {name: build_strategy(Config(strategy=name)) for name in STRATEGIES}
 

@@ -1,17 +1,17 @@
-"""Question: what does each strategy lose to the network, over bandwidths and hosts?
+"""Question: how much time does each strategy lose to the network?
 
 Run:     python -m experiments.network --out results/network
-Cost:    hours for all 200 cases, most of it at 10 Mbit/s (2 CPU cores); stopped, it
-         goes on where it was
+Cost:    hours for all 200 cases, most of it at 10 Mbit/s (2 CPU cores); if stopped,
+         it continues where it was
 Answer:  utilisation, exposed communication and bytes on the wire of every strategy at
          every bandwidth and sync period: network.md in --out, and `report`
 
-Two to four processes, each a host of its own on a shaped link (needs root). Inside the
-same processes, rounds that communicate take turns with rounds of the same work that do
-not: the difference is the exposed communication. The means alone are timed too. Every
-process is held on one core; where hosts outnumber cores, some share one, and take
-longer for their local steps. Strategies that communicate at every step have rounds of
-one.
+Two to four processes run on as many hosts with shaped links (needs root). In the same
+processes, rounds that communicate alternate with rounds of the same work that do not:
+the difference is the exposed communication. The means alone are timed too. Every
+process is pinned to one core; if hosts outnumber cores, some share one and take longer
+for their local steps. Strategies that communicate at every step have rounds of one
+step.
 """
 
 import pathlib
@@ -50,7 +50,7 @@ def run_process(work: Sequence, repetitions: int) -> None:
 
 
 def say(record: dict) -> str:
-    """Says in a line what was measured of a case."""
+    """Describes the result of a case in a line."""
     numbers = numbers_of(record["samples"])
     return (
         f"{1e3 * numbers.round:,.0f} ms a round, utilisation {numbers.utilisation:.0%}"

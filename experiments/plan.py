@@ -4,10 +4,10 @@ Run:     python -m experiments.plan --target h100:1x16x8 --model resnet18 \\
              --bandwidth 10gbit
 Cost:    a compilation: half a minute for GPUs, some minutes for TPUs (2 CPU cores)
 Answer:  the time of a local step and of a mean, the smallest sync period that hides
-         the mean, and what part of the time workers compute, strategy by strategy
+         the mean, and the fraction of time that workers compute with each strategy
 
-Needs the compilers: pip install "olsgd_jax[aot]". All times are modelled, none is
-measured. A step takes its flops over --utilisation of the hardware's peak; where you
+Needs the compilers: pip install "olsgd_jax[aot]". All times are modelled, not measured.
+The time of a step is its flops divided by --utilisation of the hardware's peak; if you
 have measured it, give --step-seconds.
 """
 
@@ -27,7 +27,7 @@ HEADS += ("utilisation",)
 
 
 def rows(planned: Plan) -> list[list[str]]:
-    """Writes what is expected of every strategy; HEADS are the columns."""
+    """Formats the expected times of every strategy; HEADS are the columns."""
     return [
         [
             name_of(f"{x.strategy}{':stream' if x.stream else ''}"),
@@ -42,7 +42,7 @@ def rows(planned: Plan) -> list[list[str]]:
 
 
 def facts(planned: Plan) -> str:
-    """Says what all strategies have in common."""
+    """Describes what all strategies have in common."""
     flops = planned.step_flops
     computes = "" if flops is None else f" ({flops / 1e9:,.1f} Gflop on a device)"
     return (
@@ -54,7 +54,7 @@ def facts(planned: Plan) -> str:
 
 
 def streaming(planned: Plan) -> str:
-    """Says what to do where a step is too short for its fragment; else nothing."""
+    """Advises what to do if a step is too short for its fragment."""
     [streamed] = [x for x in planned.expected if x.stream]
     [whole] = [
         x for x in planned.expected if x[:2] == (streamed.strategy, not streamed.stream)
@@ -72,7 +72,7 @@ def streaming(planned: Plan) -> str:
 
 
 def to_json(planned: Plan) -> dict:
-    """Gives a plan as it can be written in JSON."""
+    """Converts a plan to what JSON can hold."""
     expected = [
         {
             **x._asdict(),
@@ -107,7 +107,7 @@ def main() -> None:
     add("--step-seconds", type=float, help="measured time of a local step, if known")
     add("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args()
-    # For what runs here; the targets' compilers need no backend.
+    # For the little that runs here; the compilers of the targets need no backend.
     jax.config.update("jax_platforms", "cpu")
     console = Console(width=max(Console().width, 100))
     try:

@@ -1,12 +1,12 @@
-"""Question: what do these runs show, side by side?
+"""Question: how do these runs compare?
 
 Run:     python -m experiments.report results --out results/report.html
 Cost:    half a minute for 72 runs (2 CPU cores)
-Answer:  one page that needs nothing but a browser, next to it the same tables as
-         Markdown and every figure as .svg and .png. The paper's experiment comes first,
-         as far as the runs cover it: findings, accuracies, trade-off, pullbacks, curves
-         and partitions. Then come the timeline of a round and the time that strategies
-         lose to a network and to stragglers, both measured and modelled.
+Answer:  one self-contained HTML page, the same tables as Markdown, and every figure as
+         .svg and .png. The paper's experiment comes first, as far as the runs cover it:
+         findings, accuracies, trade-off, pullbacks, curves and partitions. Then come
+         the timeline of a round and the time that strategies lose to a network and to
+         stragglers, both measured and modelled.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ from experiments.paper import findings, partitions, training_curves
 from olsgd_jax.training import Config, Run, read_records, writing
 
 PAPER_DATASET = "cifar10"
-"""Runs on other data are not compared with the paper's."""
+"""Only runs on this data are compared with the paper's."""
 
 
 def write_report(
@@ -61,7 +61,7 @@ def write_report(
       sources: files of records, timelines, networks, stragglers and slow links, or
         directories to search for them.
       title: title of the page.
-      figures: directory for a file of each figure; None writes no such files.
+      figures: directory for figure files; None: none are written.
     """
     files = find_files(sources)
     markdown = path.with_suffix(".md")
@@ -95,7 +95,7 @@ def write_report(
 
 
 def find_files(sources: Sequence[pathlib.Path]) -> dict[str, pathlib.Path]:
-    """Finds files that a report can show, each named after its path in its source."""
+    """Finds files for a report, each named after its path in its source."""
     found = []
     for source in sources:
         if source.is_dir():
@@ -170,7 +170,7 @@ def make_sections(
 
 
 def _whole(run: Run) -> Run:
-    """Adds options newer than the run, and makes its text printable."""
+    """Fills in options newer than the run, and makes its text printable."""
     return run._replace(
         config=with_printable_text({**dataclasses.asdict(Config()), **run.config}),
         versions=with_printable_text(run.versions),
@@ -180,7 +180,7 @@ def _whole(run: Run) -> Run:
 
 
 def _lead(runs: Iterable[Run]) -> list[str]:
-    """Lists devices, packages and commits of the runs, each only once."""
+    """Lists devices, packages and commits of the runs, each once."""
     facts = {}
     for run in runs:
         packages = ", ".join(f"{name} {x}" for name, x in run.versions.items())

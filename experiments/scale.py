@@ -2,22 +2,22 @@
 
 Run:     python -m experiments.scale
 Cost:    15 seconds (2 CPU cores)
-Answer:  where local steps take as long as the mean travels. With 1 B parameters on
-         10 Gbit and τ = 8, up to 10,000 workers compute 89 to 99 % of the time; in
-         Local SGD 45 to 52 %, in synchronous SGD 10 to 12 %. To hide the mean of 1 B
-         it takes τ = 1 or 2 on 400 Gbit, 7 to 19 on 10 Gbit, 693 to 3,047 on 100 Mbit;
-         of 100 B, 12 or 13, 444 to 481, and more than 44,000. All of it stands in
-         out/scale/scale.md.
+Answer:  as long as the local steps take as long as the mean. With 1 B parameters,
+         10 Gbit and τ = 8, up to 10,000 workers compute 89 to 99 % of the time; with
+         Local SGD 45 to 52 %, with synchronous SGD 10 to 12 %. Hiding the mean of 1 B
+         takes τ = 1 or 2 on 400 Gbit, 7 to 19 on 10 Gbit, 693 to 3,047 on 100 Mbit;
+         of 100 B, 12 or 13, 444 to 481, and more than 44,000. out/scale/scale.md has
+         all numbers.
 
-All times are modelled (`olsgd_jax.timing`), none is measured. A local step takes
+All times are modelled (`olsgd_jax.timing`), not measured. A local step takes
 
     batch size × flops per example / (accelerators × flops × utilisation)
 
-and, on average, --stragglers times as much on top of it, by chance. A worker may be a
-group of accelerators; it has one link to the others. A mean goes in a ring or a tree,
-whichever is faster. Neither knows of racks, and the tree is not pipelined: where models
-are small and workers many, a good library needs less time. What is assumed of models
-and links stands in `assumptions`, and is printed.
+plus a random delay with a mean of --stragglers times that. A worker may be a group of
+accelerators; it has one link to the others. A mean uses a ring or a tree, whichever is
+faster. Neither knows about racks, and the tree is not pipelined: with small models and
+many workers, a good library needs less time. The assumptions about models and links are
+in `assumptions`, and are printed.
 """
 
 import argparse
@@ -54,7 +54,7 @@ NUM_ROUNDS, LANES = 50, 16_000  # simulated: rounds in a row, and workers side b
 
 
 def row_of(model: str, link: str, num_workers: int, args: argparse.Namespace) -> Row:
-    """Models the time of all strategies for one size of everything."""
+    """Models the times of all strategies for one model, link and number of workers."""
     own = MODELS[model]
     if args.batch_size is not None:
         own = own._replace(batch_size=args.batch_size)
@@ -97,7 +97,7 @@ def row_of(model: str, link: str, num_workers: int, args: argparse.Namespace) ->
 
 
 def simulation_rate() -> float:
-    """Measures how many worker-rounds a simulation gets through in a second."""
+    """Measures how many worker-rounds are simulated per second."""
     compute, network = ShiftedExponential(1.0, 0.1), Ring(1e9)
     strategy = overlap_local_sgd(pullback=0.6)
     setting = Setting(strategy, 8, 1e9, 1_000, compute, network)
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _write_figures(sections: Sequence[Section], out: pathlib.Path) -> None:
-    """Writes figures, and the tables that show them."""
+    """Writes the figures, and the Markdown that shows them."""
     images = {}
     for name, picture in named_pictures(sections):
         save(picture.figure, out / name)

@@ -3,12 +3,12 @@
 Run:     python -m experiments.soak --rounds 20000
 Cost:    half a minute (2 CPU cores)
 Answer:  hardly: from round 1,000 to 20,000 memory grows from 494 to 499 MB (1.0 %),
-         with 280 checkpoints on the way; threads, files and programs do not grow
+         with 280 checkpoints in between; threads, files and programs do not grow
 
-Two workers with a network of a few hundred parameters, and checkpoints at odd places
-between the records. Whatever is there after the first thousand rounds has to be enough
-for all that follow: memory may grow by 5 %, threads and open files not at all, and
-nothing may be compiled any more. Exits with status 1 otherwise.
+Two workers train a network of a few hundred parameters, with checkpoints at irregular
+places between the records. After the first thousand rounds, memory may grow by 5 %, the
+numbers of threads and open files may not grow, and nothing more may be compiled. Exits
+with status 1 otherwise.
 """
 
 import os
@@ -25,15 +25,15 @@ from rich.console import Console
 from experiments.cli.options import command_parser, count, use_cpu_devices
 from olsgd_jax.training import Checkpoints, Config, Due, train
 
-MEMORY_GROWTH = 0.05  # that is not called a leak
-SAVE_EVERY = 0.07  # of the rounds between two looks, so that stops are never regular
+MEMORY_GROWTH = 0.05  # largest growth that is not called a leak
+SAVE_EVERY = 0.07  # of the rounds between two looks, so that saves are irregular
 
 
 class Look(NamedTuple):
-    """What a process holds at some time."""
+    """The resources of a process at some time."""
 
     round: int
-    seconds: float  # of a clock
+    seconds: float  # on a clock
     memory: float  # bytes
     threads: int
     files: int
@@ -41,7 +41,7 @@ class Look(NamedTuple):
 
 
 def count_compilations() -> Callable[[], int]:
-    """Counts what is compiled from now on."""
+    """Counts compilations from now on."""
     events: list[str] = []
 
     def note(event: str, duration_secs: float, **kwargs: str | int) -> None:
@@ -54,7 +54,7 @@ def count_compilations() -> Callable[[], int]:
 
 
 def looks(config: Config, num_compiled: Callable[[], int]) -> Iterator[Look]:
-    """Trains, and looks at the process at every record."""
+    """Trains, and yields the resources of this process at every record."""
     process = pathlib.Path("/proc/self")
     due = Due(every=max(1, round(SAVE_EVERY * config.evaluate_every)))
     with (
@@ -76,13 +76,13 @@ def looks(config: Config, num_compiled: Callable[[], int]) -> Iterator[Look]:
 
 
 def _count_threads(tasks: pathlib.Path) -> int:
-    """Counts all threads but those of tensorstore's pool, which come and go."""
+    """Counts all threads except those of tensorstore's pool, which come and go."""
     names = [(task / "comm").read_text().strip() for task in tasks.iterdir()]
     return sum(name != "ts_pool_worker" for name in names)
 
 
 def complaints(first: Look, last: Look) -> list[str]:
-    """Says what has grown between two looks that should not have."""
+    """Lists what has grown between two looks and should not have."""
     found = []
     growth = last.memory / first.memory - 1
     if growth > MEMORY_GROWTH:

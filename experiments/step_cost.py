@@ -1,4 +1,4 @@
-"""Question: what does a step of `distribute` cost beside the same step with `pmean`?
+"""Question: what does a step of `distribute` cost, compared with one with `pmean`?
 
 Run:     python -m experiments.step_cost
 Cost:    1 minute (2 CPU cores)
@@ -7,12 +7,11 @@ Answer:  Overlap Local-SGD 0.96 of the time for a network of 1.2 million paramet
          0.94 and 1.00 (jax 0.10.2, quiet machine; the first network's ratios vary by
          0.1 between runs).
 
-One process with 4 CPU devices, AdamW, rounds of 4 steps. Rounds of each kind take turns
-in one run; a ratio is the median over pairs of neighbours. Nothing overlaps inside of
-one CPU program, so this is the price of carrying the mean, not what hiding it saves.
-The fragment of a step is sent when the step has nothing left to compute, as the
-gradients' mean is: a CPU's collective blocks one of the threads that the step runs on
-until all workers are there.
+One process with 4 CPU devices, AdamW, rounds of 4 steps. Rounds of each kind alternate
+in one run; a ratio is the median over pairs of neighbours. Nothing overlaps inside one
+CPU program, so this is the cost of carrying the mean, not what hiding it saves. A step
+sends its fragment when it has nothing left to compute, like the mean of the gradients:
+on a CPU, a collective blocks one of the step's threads until all workers have arrived.
 """
 
 import statistics
@@ -63,7 +62,7 @@ NETWORKS = {  # a network, and the shape of one worker's batch
 
 
 def make_rounds(name: str) -> dict[str, Callable[[], None]]:
-    """Builds a function for each kind of step that runs one round of it."""
+    """Makes a function for each kind of step that runs one round."""
     network, shape = NETWORKS[name]
     mesh = worker_mesh(NUM_WORKERS)
     inputs = jax.random.normal(jax.random.key(0), (NUM_WORKERS, *shape))
@@ -103,7 +102,7 @@ def make_rounds(name: str) -> dict[str, Callable[[], None]]:
 
 
 def _average() -> optax.GradientTransformation:
-    """What users write by hand: `jax.lax.pmean` of the gradients."""
+    """Averages gradients with `jax.lax.pmean`, as users write it by hand."""
 
     def update(updates: ArrayTree, state: ArrayTree, params: ArrayTree | None = None):
         return jax.lax.pmean(updates, "workers"), state
@@ -112,7 +111,7 @@ def _average() -> optax.GradientTransformation:
 
 
 def measure(name: str, repetitions: int) -> dict[str, tuple[float, float, float]]:
-    """Gives each kind's median milliseconds, and its ratios to the step with pmean."""
+    """Measures each kind's milliseconds per step, and its ratios to pmean."""
     rounds = make_rounds(name)
     samples = take_turns(rounds, repetitions)
 

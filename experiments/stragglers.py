@@ -1,13 +1,13 @@
-"""Question: what do workers that are slowed down cost, and does the model know it?
+"""Question: what do stragglers cost, and does the model predict it?
 
 Run:     python -m experiments.stragglers --out results/stragglers
 Cost:    15 minutes (2 CPU cores)
 Answer:  time per round and idle time of blocking and overlapped strategies, measured
          and modelled: stragglers.md in --out, and `report`
 
-Processes, each a host of its own on a shaped link (needs root). Their local steps sleep
-for times that are drawn from a seed, then compute a little. Inside the same processes
-all strategies take turns, with communication and without.
+Processes run on hosts with shaped links (needs root). Their local steps sleep for
+random times, drawn beforehand, then compute a little. In the same processes, all
+strategies alternate, with communication and without.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def run_process(*question) -> None:
 
 
 def run_hosts(question: Question) -> dict:
-    """Measures one slowdown on hosts of its own."""
+    """Measures one slowdown on new hosts."""
     hosts = question.num_hosts, question.rate
     return {"samples": ask_all("experiments.stragglers", question, *hosts)}
 
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def list_questions(args: argparse.Namespace) -> list[Question]:
-    """Makes a question of every slowdown, and checks all that is asked."""
+    """Makes a question for every slowdown, and checks all options."""
     bits_per_second(args.rate)
     for name in ("sync_period", "num_rounds", "repetitions", "width", "depth"):
         check_count(name, getattr(args, name))

@@ -1,8 +1,8 @@
 """Question: how accurate is each strategy, over sync periods, on IID and skewed data?
 
 Run:     python -m experiments.tables --preset cpu
-Cost:    several hours at the scale of 2 CPU cores; stopped, it goes on where it was
-Answer:  both accuracy tables of the paper, with the paper's numbers beside them, in
+Cost:    hours at the scale of 2 CPU cores; if stopped, it continues where it was
+Answer:  both accuracy tables of the paper, next to the paper's own numbers, in
          out/sweeps/tables.md
 """
 
@@ -40,8 +40,8 @@ def cells(sync_periods: Sequence[int]) -> list[tuple[str, str, int]]:
 def runs(args: argparse.Namespace) -> list[Config]:
     """Lists all runs, those of the first seed first.
 
-    More seeds are for the cells that the paper's claims stand on: delayed strategies
-    at sync periods that hide communication; all of them with --all-seeds.
+    Further seeds are for the cells that support the paper's claims: delayed strategies
+    at sync periods that hide communication. With --all-seeds, for all cells.
     """
     configs = []
     for seed, (data, strategy, tau) in itertools.product(
@@ -55,7 +55,7 @@ def runs(args: argparse.Namespace) -> list[Config]:
 
 
 def section(runs: Iterable[Run]) -> Section | None:
-    """Makes both tables of the runs that the paper has in its own."""
+    """Makes both tables from the runs that the paper's tables have."""
     tables = []
     for group in groups(runs):
         cases = _cases_of_tables(group)
@@ -90,7 +90,7 @@ def table(title: str, data: str, cases: Mapping[Case, Seeds]) -> Table:
 
 
 def _cases_of_tables(group: Group) -> dict[Case, Seeds]:
-    """Takes what the paper has too, and sync periods that two strategies have."""
+    """Picks the paper's cases, and sync periods that two strategies have."""
     tuned = [
         case
         for case in group.cases
@@ -105,7 +105,7 @@ def _cases_of_tables(group: Group) -> dict[Case, Seeds]:
 
 
 def _ours(cases: Mapping[Case, Seeds], like: Case, tau: int) -> str:
-    """Writes the accuracy of a strategy at a sync period."""
+    """Formats the accuracy of a strategy at a sync period."""
     seeds = [
         run
         for case, runs in cases.items()

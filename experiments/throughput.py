@@ -1,15 +1,15 @@
-"""Question: what does the library cost beside the training step itself?
+"""Question: what does the library cost on top of the training step itself?
 
 Run:     python -m experiments.throughput
 Cost:    2 minutes (2 CPU cores)
 Answer:  nothing: a round runs at 1.04 to 1.07 of the rate of steps by hand, and at 0.95
-         to 1.05 of the rate with one batch used again; 16 workers take 0.46 to 0.58 of
-         16 times one worker, which alone cannot keep both cores busy
+         to 1.05 of the rate with a reused batch; 16 workers take 0.46 to 0.58 of 16
+         times one worker, which alone cannot keep both cores busy
 
-One worker's round (input, augmentation, forward, backward, update, mean, mix) against
-the same local steps written by hand in plain JAX; fresh batches against one batch used
-again; 16 workers on as many CPU devices against 16 times one worker. CIFAR-10, the
-network and batch of the preset `cpu`. All kinds of rounds take turns; medians.
+Compares one worker's round (input, augmentation, forward, backward, update, mean, mix)
+with the same local steps written by hand in plain JAX, fresh batches with a reused one,
+and 16 workers on as many CPU devices with 16 times one worker. CIFAR-10, with the
+network and batch size of the preset `cpu`. All kinds of rounds alternate; medians.
 """
 
 import itertools
@@ -73,14 +73,14 @@ def plain_round(sync_period: int) -> Callable:
 
 
 class Rounds(NamedTuple):
-    """Rounds of the library, by their number."""
+    """Rounds of the library: the batches of each, and how to run it."""
 
     batches: Callable[[int], Batch]
     run: Callable[[Batch], None]
 
 
 def library_rounds(num_workers: int, sync_period: int, data_dir: str | None) -> Rounds:
-    """Makes what is needed to run rounds of so many workers."""
+    """Sets up rounds of `num_workers` workers."""
     config = preset(
         "cpu", sync_period=sync_period, num_workers=num_workers, data_dir=data_dir
     )
@@ -105,7 +105,7 @@ def library_rounds(num_workers: int, sync_period: int, data_dir: str | None) -> 
 def measure(
     sync_period: int, repetitions: int, data_dir: str | None
 ) -> dict[str, float]:
-    """Times every kind of round, in turns, and gives the median seconds of each."""
+    """Times every kind of round in turns; returns the median seconds of each."""
     one = library_rounds(1, sync_period, data_dir)
     many = library_rounds(NUM_WORKERS, sync_period, data_dir)
     again, numbers = one.batches(0), itertools.count()

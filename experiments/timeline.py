@@ -1,19 +1,19 @@
-"""Question: what do two workers compute and send when, in a round?
+"""Question: when do two workers compute and send in a round?
 
 Run:     python -m experiments.timeline --out results/cpu
 Cost:    20 seconds (2 CPU cores)
 Answer:  Local SGD computes, then sends: 396 ms of local steps and 359 ms of mean make
-         rounds of 741 to 804 ms. Overlap Local-SGD does both at once: 396 ms beside
-         364 ms make rounds of 397 to 513 ms (medians and ranges of 4 rounds of both
-         workers; 200 Mbit/s, τ = 32; 2 CPU cores, an AMD EPYC). The times
-         are written to timeline.json in --out; `report` draws them.
+         rounds of 741 to 804 ms. Overlap Local-SGD does both at once: 396 ms and 364 ms
+         in parallel make rounds of 397 to 513 ms (medians and ranges of 4 rounds of
+         both workers; 200 Mbit/s, τ = 32; 2 CPU cores, an AMD EPYC). The times are
+         written to timeline.json in --out; `report` draws them.
 
-Two processes, each a host of its own with a shaped link between them (needs root). A
-round is the programs that the host driver runs: with Overlap Local-SGD the mean of the
-models it began with goes bucket by bucket on a second thread, beside the local steps;
-Local SGD runs one program after the other. Both processes read the machine's one clock.
-The time of a mean is from its call to its result, so a worker that comes early waits in
-it.
+Two processes run on two hosts with a shaped link between them (needs root). The host
+driver runs the programs of a round: with Overlap Local-SGD, the mean of the models at
+its start is sent bucket by bucket on a second thread, during the local steps; Local SGD
+runs one program after the other. Both processes read the same clock. A mean is timed
+from its call to its result, so the time of a worker that arrives early includes waiting
+for the other.
 """
 
 import json
@@ -35,7 +35,7 @@ def run_hosts(rate: str, sync_period: int, num_rounds: int) -> dict:
     """Measures every strategy, in two processes on two hosts.
 
     Returns:
-      What is measured and of what; times in seconds from the first round's start.
+      The setting and the spans, in seconds from the start of the first round.
     """
     question = sync_period, num_rounds
     workers = ask_all("experiments.timeline", question, num_hosts=2, rate=rate)

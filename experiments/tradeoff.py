@@ -1,13 +1,13 @@
-"""Question: what error does each strategy reach, and in what time?
+"""Question: what error does each strategy reach, and in how much time?
 
 Run:     python -m experiments.tradeoff --preset cpu
-Cost:    hours at the scale of 2 CPU cores; stopped, it goes on where it was
+Cost:    hours at the scale of 2 CPU cores; if stopped, it continues where it was
 Answer:  a table in out/sweeps/tradeoff.md
 
-Devices of one machine have no network between them, so time is counted in local steps:
-one mean of a whole model costs --mean-cost of them, by default what the paper measured
-for fully synchronous SGD, and a mean of fewer bytes as much less. A delayed mean costs
-what the local steps of its round do not cover.
+The devices of one machine have no network between them, so time is counted in local
+steps: one mean of a whole model costs --mean-cost of them, by default what the paper
+measured for fully synchronous SGD, and smaller means cost proportionally less. A
+delayed mean costs only what the local steps of its round do not cover.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def runs(args: argparse.Namespace) -> list[Config]:
 
 
 def section(runs: Iterable[Run], mean_cost: float = MEAN_COST) -> Section | None:
-    """Shows error and time of strategies, where there are two of them to compare."""
+    """Shows error and time of strategies if there are two of them to compare."""
     tables, pictures = [], []
     for group in groups(runs):
         cases = {

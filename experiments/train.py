@@ -1,21 +1,21 @@
-"""Question: what does one run give?
+"""Question: how well does one run train?
 
 Run:     python -m experiments.train --preset cpu --strategy overlap_local_sgd \
              --sync-period 8 --partition paper_non_iid --seed 0 --out out/train
-Cost:    --dry-run says it for any run
-Answer:  records in out/train/run.jsonl, and a page about them beside it
+Cost:    --dry-run estimates it for any run
+Answer:  records in out/train/run.jsonl, and a report about them next to it
 
-Without --preset the options of the run are those of `Config`; with it, those that are
-given stand instead of the preset's. On CPUs every worker is a device of its own. In
-several processes, each with its share of the workers, process 0 writes and prints.
+Without --preset, options default to those of `Config`; with it, to the preset's. On
+CPUs, every worker has its own device. With several processes, each has its share of the
+workers, and process 0 writes and prints.
 
-A run that was stopped goes on with --resume, and gives the same records and the same
-model as if it had not been. It may go on with another --num-workers or --mapping, on
-other devices, or in another number of processes; its records say so.
+--resume continues a stopped run, with the same records and the same model as if it had
+not been stopped. It may continue with another --num-workers or --mapping, on other
+devices, or with another number of processes; the records tell.
 
-SIGTERM or SIGINT lets the round end, saves a checkpoint, and ends the run with status
-75; a second SIGINT ends it at once. In several processes it is enough that one of them
-gets the signal.
+On SIGTERM or SIGINT, the run finishes its round, saves a checkpoint and exits with
+status 75; a second SIGINT ends it at once. It is enough if one of several processes
+receives the signal.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def train_as_asked(
     args: argparse.Namespace,
     console: Console,
 ) -> int | str:
-    """Trains, and gives the exit status, or what is said instead of one."""
+    """Trains; returns the exit status, or an error message instead."""
     with contextlib.ExitStack() as stack:
         try:
             due, rollbacks = Due(args.save_every, args.save_minutes), rollbacks_of(args)
@@ -129,17 +129,17 @@ def train_as_asked(
         except PreemptedError as error:
             return describe_stop(error, args, console)
         except OSError as error:
-            sys.exit(str(error))  # others may not know, and wait for this process
+            sys.exit(str(error))  # others may not know of it, and wait for this process
     return 0
 
 
 def check_as_asked(
     config: Config, components: Components, args: argparse.Namespace
 ) -> list[str]:
-    """Raises what `train_as_asked` would, and changes nothing on disk.
+    """Raises what `train_as_asked` would, but changes nothing on disk.
 
     Returns:
-      What the run would say about its checkpoints.
+      What the run would print about its checkpoints.
     """
     Due(args.save_every, args.save_minutes)
     rollbacks = rollbacks_of(args)
@@ -170,7 +170,7 @@ def main() -> int | str | None:
         config = resolve(args)
         process = join_as_asked(args)
         own = share_workers(config.num_workers, process.num_processes)
-        # Before anything asks for a device: afterwards their number is fixed.
+        # Before anything uses a device: afterwards their number is fixed.
         jax.config.update("jax_num_cpu_devices", args.cpu_devices or own)
         outline = outline_dataset(config.dataset) if args.dry_run else None
         components = build(config, outline)

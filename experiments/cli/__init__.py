@@ -1,1 +1,1 @@
-"""What command lines share: options, output, progress, a single run."""
+"""Parts that command lines share: options, output, progress, a single run."""

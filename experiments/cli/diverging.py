@@ -1,4 +1,4 @@
-"""What a run does when it diverges, from a command line."""
+"""Command-line options for what a run does when it diverges."""
 
 import argparse
 
@@ -6,7 +6,7 @@ from olsgd_jax.training import RollbackPolicy, option_types
 
 
 def add_divergence_options(parser: argparse.ArgumentParser) -> None:
-    """Adds options for a run whose numbers are not finite any more."""
+    """Adds options for a run whose numbers are no longer finite."""
     meanings = option_types(RollbackPolicy)
     group = parser.add_argument_group("divergence")
     group.add_argument(
@@ -14,8 +14,8 @@ def add_divergence_options(parser: argparse.ArgumentParser) -> None:
         choices=("stop", "record", "rollback"),
         default="stop",
         help="stop: end with status 1; record: end with status 0, since its records "
-        "tell; rollback: continue from the last checkpoint, or from the beginning, with "
-        "all workers at the anchor or the consensus and a lower learning rate; "
+        "tell; rollback: continue from the last checkpoint, or from the start, "
+        "with all workers at the anchor or the consensus and a lower learning rate; "
         "%(default)s",
     )
     group.add_argument(
@@ -31,7 +31,7 @@ def add_divergence_options(parser: argparse.ArgumentParser) -> None:
 
 
 def rollbacks_of(args: argparse.Namespace) -> RollbackPolicy:
-    """Says how a run goes back, as a command line asks for it."""
+    """Makes the rollback policy that a command line asks for."""
     options = {"scale": args.rollback_scale, "times": args.rollbacks}
     given = {name: value for name, value in options.items() if value is not None}
     if args.on_divergence == "rollback":

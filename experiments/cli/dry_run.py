@@ -1,4 +1,4 @@
-"""What a run would be, and about how long it would take."""
+"""Dry runs: what would run, and roughly how long it would take."""
 
 import argparse
 import dataclasses
@@ -25,7 +25,7 @@ PROBE = 8  # examples whose gradient is timed for an estimate
 
 
 def describe_run(config: Config, components: Components, console: Console) -> None:
-    """Prints what would run, and about how long."""
+    """Prints what would run, and roughly for how long."""
     facts = describe(config, components)
     table = Table("Option", "Value", title="What would run")
     for name, value in dataclasses.asdict(config).items():
@@ -47,13 +47,13 @@ def check_resume(
     rollbacks: RollbackPolicy,
     args: argparse.Namespace,
 ) -> list[str]:
-    """Resumes as the run would, and trains nothing.
+    """Resumes as the run would, but trains nothing.
 
-    The checkpoints are read through links in a temporary directory, so that a damaged
-    one keeps its name.
+    Checkpoints are read through links in a temporary directory, so that a damaged one
+    is not renamed.
 
     Returns:
-      What the run would say before its first round.
+      What the run would print before its first round.
 
     Raises:
       ValueError: if the run would not start.
@@ -79,7 +79,7 @@ def check_resume(
 def estimate(config: Config, components: Components, num_steps: int) -> float:
     """Estimates the seconds of a run from the time of one gradient.
 
-    CPU devices share the machine; others work side by side.
+    CPU devices share the machine; other devices run in parallel.
     """
     batch = {
         "inputs": components.dataset.train_inputs[:PROBE],

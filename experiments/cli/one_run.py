@@ -1,4 +1,4 @@
-"""One run: its records, shown and written as they come."""
+"""One run: shows and writes its records as they arrive."""
 
 import argparse
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def run(
     args: argparse.Namespace,
     console: Console,
 ) -> None:
-    """Trains as far as there are records, and writes them."""
+    """Trains until the records end, and writes them."""
     with make_progress(console) as progress:
         task = progress.add_task(
             config.strategy, total=config.num_rounds, shown="compiling"

@@ -1,4 +1,4 @@
-"""What every command line is made of, and one option for each of a config."""
+"""Building blocks of command lines, and one option for each field of a config."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from olsgd_jax.types import Option
 
 
 def command_parser(description: str | None) -> argparse.ArgumentParser:
-    """Makes the parser of a command; its help shows the description as it stands."""
+    """Makes the parser of a command, whose help shows the description verbatim."""
     return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
 
 
 def use_cpu_devices(number: int) -> None:
-    """Gives this process so many CPU devices, before anything else asks for one."""
+    """Gives this process `number` CPU devices; call it before anything uses one."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", number)
 
@@ -29,11 +29,11 @@ def use_cpu_devices(number: int) -> None:
 def add_config_options(
     parser: argparse.ArgumentParser, without: Sequence[str] = ()
 ) -> None:
-    """Adds one option for every option of `Config`; those not given stay out.
+    """Adds an option for every field of `Config`; the namespace has those given.
 
     Args:
       parser: the parser of the command line.
-      without: options of a config that the command line does not have.
+      without: fields of `Config` to leave out.
     """
     group = parser.add_argument_group("options of the run")
     for name, option_type in option_types(Config).items():
@@ -47,7 +47,7 @@ def add_config_options(
 
 
 def config_options(args: argparse.Namespace) -> dict[str, Option]:
-    """Takes the options of a config that were given out of all that were given."""
+    """Picks the fields of `Config` from the arguments that were given."""
     names = option_types(Config)
     given = {name: x for name, x in vars(args).items() if name in names}
     if "strategy_args" in given:
@@ -56,7 +56,7 @@ def config_options(args: argparse.Namespace) -> dict[str, Option]:
 
 
 def _how_to_read(kind: object) -> dict[str, Option]:
-    """Says to argparse how an option of some type is read."""
+    """Gives the arguments by which argparse reads an option of this type."""
     if get_origin(kind) is Literal:
         return {"choices": get_args(kind)}
     if get_origin(kind) is Sequence:

@@ -34,7 +34,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_output(args: argparse.Namespace) -> None:
-    """Raises where there is a run that is not to be touched."""
+    """Raises if the directory holds a run that must not be touched."""
     try:
         str(args.out).encode()
     except UnicodeEncodeError as error:
@@ -56,12 +56,12 @@ def check_output(args: argparse.Namespace) -> None:
 
 
 def prepare_output(args: argparse.Namespace) -> None:
-    """Makes room for a run, or raises where there is one that is not to be touched."""
-    if jax.process_index() > 0:  # the first one looks for all
+    """Makes room for a run; raises if the directory holds one that must stay."""
+    if jax.process_index() > 0:  # process 0 checks for all
         return
     check_output(args)
     for path in _outputs(args):
-        # Events are written anew, as records are. What a link leads to stays.
+        # Events are rewritten, as records are. The target of a link stays.
         if args.overwrite or path.name == EVENTS:
             is_directory = path.is_dir() and not path.is_symlink()
             shutil.rmtree(path) if is_directory else path.unlink()
@@ -72,7 +72,7 @@ def prepare_output(args: argparse.Namespace) -> None:
 def open_checkpoints(
     args: argparse.Namespace, console: Console
 ) -> contextlib.AbstractContextManager[Checkpoints | None]:
-    """Opens the checkpoints of a run; None where processes share no directory."""
+    """Opens the checkpoints of a run; None if processes share no directory."""
     if jax.process_count() > 1 and not _is_shared(args.out):
         console.print(
             f"No checkpoints: {args.out.resolve()} is not the same directory in all "
@@ -84,12 +84,12 @@ def open_checkpoints(
 
 
 def silence_orbax() -> None:
-    """Keeps orbax from logging the errors that it raises, with their traces."""
+    """Keeps orbax from logging, with traceback, the errors that it also raises."""
     logging.getLogger("absl").addFilter(_is_not_of_orbax)
 
 
 def describe_start(checkpoints: Checkpoints | None) -> str:
-    """Says after which round a run is resumed."""
+    """Describes from which round a run resumes."""
     numbers = [] if checkpoints is None else checkpoints.numbers()
     if not numbers:
         return "No checkpoint to resume from: starting a new run"
@@ -99,7 +99,7 @@ def describe_start(checkpoints: Checkpoints | None) -> str:
 def describe_stop(
     stop: PreemptedError, args: argparse.Namespace, console: Console
 ) -> int:
-    """Says how to resume a run that was asked to stop; returns its exit status."""
+    """Prints how to resume a run that was asked to stop; returns its exit status."""
     if not stop.is_saved:
         console.print(f"Stopped after round {stop.round}. Nothing was saved")
         return 1
@@ -112,7 +112,7 @@ def describe_stop(
 
 
 def _outputs(args: argparse.Namespace) -> list[pathlib.Path]:
-    """Lists what there is of a run."""
+    """Lists the outputs of a run that exist."""
     paths = [args.out / name for name in (RECORDS, EVENTS, CHECKPOINTS)]
     return [path for path in paths if os.path.lexists(path)]
 
@@ -122,7 +122,7 @@ def _is_not_of_orbax(record: logging.LogRecord) -> bool:
 
 
 def _is_shared(directory: pathlib.Path) -> bool:
-    """Says whether all processes see a file that process 0 creates there."""
+    """Tells whether all processes see a file that process 0 creates there."""
     number = np.array(secrets.randbelow(2**31), np.int32)
     number = int(multihost_utils.broadcast_one_to_all(number))
     file = directory / f".shared-{number}"

@@ -1,4 +1,4 @@
-"""What is seen of runs while they train."""
+"""Progress bars of runs while they train."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,7 +16,7 @@ from olsgd_jax.training import Entry, Layout, Record, Resumed, Rollback
 
 
 def make_progress(console: Console) -> Progress:
-    """Makes bars that count rounds."""
+    """Makes progress bars that count rounds."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=10),
@@ -30,7 +30,7 @@ def make_progress(console: Console) -> Progress:
 def shown(
     records: Iterable[Entry], progress: Progress, task: TaskID
 ) -> Iterator[Entry]:
-    """Passes records on, and shows each on its way."""
+    """Passes records on, and shows each one."""
     for record in records:
         if isinstance(record, Rollback):
             progress.print(
@@ -40,7 +40,7 @@ def shown(
             progress.update(task, completed=record.to)
         elif isinstance(record, Resumed):
             progress.print(
-                f"Went on after round {record.round} with "
+                f"Resumed after round {record.round} with "
                 f"{describe_change(record.before, record.after)}"
             )
         else:
@@ -49,7 +49,7 @@ def shown(
 
 
 def describe_change(before: Layout, after: Layout) -> str:
-    """Says what is another than it was.
+    """Describes what has changed.
 
     >>> before = Layout(16, None, "16 x cpu", 1)
     >>> describe_change(before, before._replace(num_workers=8, devices="8 x cpu"))

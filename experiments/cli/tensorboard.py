@@ -1,4 +1,4 @@
-"""Records as event files, for those who watch runs in TensorBoard."""
+"""Records as event files for TensorBoard."""
 
 import pathlib
 from collections.abc import Iterable, Iterator
@@ -11,9 +11,9 @@ FIELDS = ("train_loss", "learning_rate", "spread", "bytes_per_step", "seconds")
 
 
 def with_events(records: Iterable[Entry], directory: pathlib.Path) -> Iterator[Entry]:
-    """Passes records on, and writes each as events on its way.
+    """Passes records on, and writes each one as events.
 
-    The step of an event is the number of examples, by which runs can be compared.
+    The step of an event is the number of examples, so that runs can be compared.
     """
     with SummaryWriter(str(directory)) as writer:
         for record in records:

@@ -1,1 +1,1 @@
-"""Overlap Local-SGD in training loops as people write them."""
+"""Overlap Local-SGD in typical training loops."""

@@ -1,25 +1,27 @@
-"""What a host sends when gloo, the transport of JAX on CPUs, averages an array.
+"""Bytes that a host sends when gloo, the transport of JAX on CPUs, averages an array.
 
-gloo sums along a ring. Each of m hosts owns a part of the array, in two segments. Going
-round once sums the parts, going round once more spreads the sums, so a host sends
-2 (m − 1) parts: 2 (m − 1) / m times the array. A tree of several arrays is averaged
-array by array. What goes with every segment is a fit to the interface counters of 2 and
-4 hosts: three headers, each a frame of its own, and one acknowledgement.
+gloo sums along a ring. Each of m hosts owns a part of the array, in two segments. The
+first trip around the ring sums the parts and the second distributes the sums, so a host
+sends 2 (m − 1) parts: 2 (m − 1) / m times the array. A tree is averaged array by array.
+The overhead of a segment was fitted to the interface counters of 2 and 4 hosts: three
+headers, each in a frame of its own, and one acknowledgement.
 """
 
 SEGMENTS = 2  # of a part
 GLOO_HEADER = 48
 FRAME_HEADER = 14 + 20 + 32  # of Ethernet, IP, and TCP with its timestamps
-FRAME_PAYLOAD = 1500 - 20 - 32  # of what an Ethernet frame carries, behind IP and TCP
+FRAME_PAYLOAD = (
+    1500 - 20 - 32
+)  # bytes in an Ethernet frame after the headers of IP and TCP
 GOODPUT = FRAME_PAYLOAD / (FRAME_PAYLOAD + FRAME_HEADER)
-"""The part of a link's rate that is left for what is sent."""
+"""The fraction of a link's rate that is left for the payload."""
 _PER_SEGMENT = 3 * (GLOO_HEADER + FRAME_HEADER) + FRAME_HEADER
 
 
 def ring_bytes(array_bytes: int, num_hosts: int) -> float:
-    """Gives the bytes that one of the hosts sends for the mean of one array.
+    """Computes the bytes that one host sends for the mean of one array.
 
-    Long segments take several frames, whose headers are not counted here.
+    A long segment takes several frames; their headers are not counted here.
 
     >>> ring_bytes(8_000_000, num_hosts=2) / 8_000_000
     1.000204

@@ -1,8 +1,9 @@
 """Hosts on one machine, in network namespaces, with links of a given rate.
 
-The hosts hang on one switch, a bridge in a namespace of its own. What a host sends is
-shaped at its end of its link, what it receives at the switch's end. Needs root and
-iproute2. Nothing is left afterwards, also after a failure or a signal to stop.
+The hosts are connected to one switch, a bridge in a namespace of its own. A host's
+outgoing traffic is shaped at its end of the link, incoming traffic at the switch's end.
+Needs root and iproute2. Everything is removed afterwards, also after a failure or a
+signal to stop.
 """
 
 import contextlib
@@ -17,22 +18,22 @@ from collections.abc import Iterator
 
 NAMES = tuple(f"olsgd-{os.getpid()}-{i}" for i in range(4))
 SWITCH = f"olsgd-{os.getpid()}-switch"
-"""Names of this process alone, so that others can make hosts at the same time."""
+"""Names unique to this process, so that others can make hosts at the same time."""
 
 INTERFACE = "veth0"
-"""What every host calls its end of its link."""
+"""Name of every host's end of its link."""
 
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def why_not() -> str | None:
-    """Says what is missing to make hosts; None if nothing is."""
+    """Tells why hosts cannot be made here; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     if missing:
         return f"iproute2 is not installed ({', '.join(missing)})"
-    # Root inside of a container may still not be allowed to.
+    # Root in a container may still not be allowed to.
     trial = f"{SWITCH}-trial"
     try:
         _make_switch(trial)
@@ -44,7 +45,7 @@ def why_not() -> str | None:
 
 
 def bits_per_second(rate: str) -> float:
-    """Reads a rate.
+    """Parses a rate.
 
     >>> bits_per_second("200mbit")
     200000000.0
@@ -59,14 +60,14 @@ def bits_per_second(rate: str) -> float:
 
 
 def address(i: int) -> str:
-    """Gives the address of host i."""
+    """Returns the address of host i."""
     return f"10.99.0.{i + 1}"
 
 
 def shape(bits: float) -> tuple[str, ...]:
-    """Says to tc how a link gets its rate, in bits per second."""
-    # At once goes what takes 4 ms, or one of the kernel's largest packets, 64 kB and
-    # headers, where that is more: smaller, and the shaper would cut packets up.
+    """Returns the arguments of tc that give a link its rate, in bits per second."""
+    # A burst is what the link carries in 4 ms, but at least one of the kernel's largest
+    # packets, 64 kB and headers: with less, the shaper would split packets.
     burst = max(80_000, round(0.004 * bits / 8))
     return "tbf", "rate", f"{bits:.0f}bit", "burst", f"{burst}", "latency", "100ms"
 
@@ -118,7 +119,7 @@ def _make_host(i: int, bits: float) -> None:
 
 
 def _remove(name: str) -> None:
-    # What hangs on a namespace goes with it.
+    # Interfaces in a namespace are deleted with it.
     subprocess.run(["ip", "netns", "del", name], capture_output=True)
     shutil.rmtree(_hosts_file(name).parent, ignore_errors=True)
 
@@ -129,7 +130,7 @@ def _hosts_file(host: str) -> pathlib.Path:
 
 @contextlib.contextmanager
 def on_signals(do) -> Iterator[None]:
-    """Does something else than usual on the signals that ask a process to stop."""
+    """Replaces the handlers of the signals that ask a process to stop."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     usual = [signal.signal(number, do) for number in numbers]
     try:
@@ -140,7 +141,7 @@ def on_signals(do) -> Iterator[None]:
 
 
 def stop(number: int, frame: object) -> None:
-    """Lets a signal pass through the code that removes the hosts."""
+    """Turns a signal into an exception, so that the hosts are removed."""
     del frame
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 

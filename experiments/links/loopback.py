@@ -1,9 +1,9 @@
 """A slow link that needs no root: a private loopback with a given rate.
 
-A network namespace of its own has a loopback of its own, and whoever made the namespace
-may shape it. Processes that enter it talk over that loopback, both ways at one rate.
-Needs Linux, util-linux, iproute2, and either root or permission to make user
-namespaces. The namespace ends with the process that made it, however that ends.
+A network namespace has its own loopback, and whoever made the namespace may shape it.
+Processes that enter it talk over that loopback; both directions share one rate. Needs
+Linux, util-linux, iproute2, and either root or permission to make user namespaces. The
+namespace ends with the process that made it, however that ends.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ TOOLS = {
     "ip": "iproute2",
     "tc": "iproute2",
 }
-"""Programs that are needed, each with the package that usually holds it."""
+"""Required programs, each with the package that usually provides it."""
 
 _READY = "ready"
 _AS_USER = ("--user", "--map-root-user")
@@ -32,15 +32,15 @@ _SWITCHES = {
     "kernel/unprivileged_userns_clone": "1",
     "kernel/apparmor_restrict_unprivileged_userns": "0",
 }
-"""Settings of distributions that forbid users to make namespaces unless they are so."""
+"""Kernel settings that must have these values for users to make namespaces."""
 
 
 class NoLinkError(RuntimeError):
-    """There can be no slow link here; says why not and what would change that."""
+    """A slow link is not possible here; says why, and what would change that."""
 
 
 def why_not() -> str | None:
-    """Says why there can be no slow link here and what would change that, or None."""
+    """Tells why a slow link is not possible here, and what would change that."""
     try:
         with shaped_loopback("200mbit"):
             return None
@@ -83,10 +83,9 @@ def shaped_loopback(rate: str) -> Iterator[list[str]]:
 
 
 def _first_allowed() -> tuple[subprocess.Popen, bool]:
-    """Starts the process that holds the namespace; says whether as a mere user."""
+    """Starts the process that holds the namespace; tells whether without root."""
     refusals = []
-    # Root may be refused a user namespace, and so may a root without capabilities be
-    # refused the others.
+    # Root may be refused a user namespace, and root without capabilities the others.
     for as_user in (True, False) if os.geteuid() == 0 else (True,):
         words = [*(_AS_USER if as_user else ()), *_NAMESPACES]
         holder = subprocess.Popen(
@@ -108,7 +107,7 @@ def _first_allowed() -> tuple[subprocess.Popen, bool]:
 
 
 def _how_to_allow() -> str:
-    """Says what an administrator would have to change, by what the system has now."""
+    """Tells what an administrator would have to change, given the current settings."""
     wrong = [
         f"{name.replace('/', '.')}={value}"
         for name, value in _SWITCHES.items()
@@ -128,7 +127,7 @@ def _setting(name: str) -> str | None:
 
 
 def _tell(holder: subprocess.Popen, bits: str) -> None:
-    """Has the loopback shaped, and waits until it is."""
+    """Asks the holder to shape the loopback, and waits until it has."""
     assert holder.stdin is not None
     assert holder.stdout is not None
     print(bits, file=holder.stdin, flush=True)
@@ -147,12 +146,12 @@ def _last_words(process: subprocess.Popen) -> str:
 
 
 def _hold() -> None:
-    """Shapes this namespace's loopback as asked; ends with the one who asked."""
+    """Shapes this namespace's loopback as asked; ends with the process that asked."""
     print(_READY, flush=True)
     bits = float(sys.stdin.readline() or sys.exit())
     socket.sethostname("localhost")
     for command in (
-        # A loopback's packets of 64 kB would be cut up by the shaper.
+        # The shaper would split a loopback's packets of 64 kB.
         ("ip", "link", "set", "lo", "mtu", "1500", "up"),
         ("tc", "qdisc", "add", "dev", "lo", "root", *shape(bits)),
     ):

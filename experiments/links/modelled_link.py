@@ -1,6 +1,6 @@
-"""What a slow link would add to local steps that were measured, by the model of time.
+"""What a slow link would add to measured local steps, by the model of time.
 
-For machines that cannot have the link itself (see `slow_link`). The two workers are
+For machines that cannot provide the link itself (see `slow_link`). The two workers are
 alike, so both have the same times.
 """
 
@@ -12,7 +12,7 @@ NUM_WORKERS = 2
 
 
 def ring(rate: str) -> Ring:
-    """Gives the network of two workers on one link whose directions share its rate."""
+    """Models two workers on one link whose directions share its rate."""
     return Ring(bandwidth=bits_per_second(rate) / 8 / NUM_WORKERS)
 
 
@@ -43,7 +43,7 @@ def modelled(
 def modelled_spans(
     setting: Setting, num_rounds: int
 ) -> list[dict[str, int | str | float]]:
-    """Models when workers compute and send, as `slow_link` notes it of real ones."""
+    """Models when workers compute and send, as `slow_link` records it of real ones."""
     num = setting.means_per_round
     compute = setting.steps_per_mean * float(setting.compute.means(NUM_WORKERS)[0])
     apart = round_time(setting).seconds / num

@@ -1,7 +1,6 @@
-"""Slowdowns: local steps that take longer than they should, by chance or always.
+"""Slowdowns: local steps that take longer, always or at random.
 
-`unit` is how long a step sleeps if nothing slows it down. What comes on top is given in
-units:
+`unit` is how long a step sleeps if nothing slows it down. The extra time is in units:
 
     none          nothing
     slow_worker   0.3 for worker 0, at every step
@@ -35,4 +34,4 @@ SLOWDOWNS: dict[str, Callable[[float, float, int], Compute]] = {
         seconds, probability=0.02, pause=5 * unit
     ),
 }
-"""By name; each of the seconds of an undisturbed step, the unit and m."""
+"""By name; each takes the seconds of an undisturbed step, the unit and m."""

@@ -1,1 +1,1 @@
-"""Rounds timed in several processes, and what a report shows of them."""
+"""Rounds timed in several processes, and their sections of a report."""

@@ -1,4 +1,4 @@
-"""All that was measured of every strategy on the network, case by case."""
+"""All measurements of every strategy on the network, case by case."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,7 @@ MEANING = (
 
 
 def section(records: Iterable[Record]) -> Section | None:
-    """Shows every number of hosts and bandwidth in tables of their own."""
+    """Shows each number of hosts and bandwidth in separate tables."""
     tables = []
     for title, group in groups(records).items():
         for rate in dict.fromkeys(x["rate"] for x in group):
@@ -44,7 +44,7 @@ def section(records: Iterable[Record]) -> Section | None:
 
 
 def times(record: Record) -> list[str]:
-    """Writes how long the parts of a case take; TIMES are its columns."""
+    """Formats the times of a case; TIMES are the columns."""
     numbers = numbers_of(record["samples"])
     low, middle, high = (f"{1e3 * x:,.0f}" for x in numbers.exposed)
     examples = record["num_hosts"] * record["batch_size"] * record["sync_period"]
@@ -61,7 +61,7 @@ def times(record: Record) -> list[str]:
 
 
 def sizes(record: Record) -> list[str]:
-    """Writes how many bytes a case sends; BYTES are its columns."""
+    """Formats the bytes that a case sends; BYTES are the columns."""
     payload, expected = record["payload_bytes"], record["expected_bytes"]
     sent = numbers_of(record["samples"]).sent
     return [

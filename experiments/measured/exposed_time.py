@@ -1,4 +1,4 @@
-"""What `slow_link` measured or modelled: how much a round waits for the network."""
+"""Times that `slow_link` measured or modelled: how long rounds wait for the network."""
 
 import pathlib
 import statistics
@@ -10,7 +10,7 @@ from experiments.pages.reading import parse_json
 from experiments.pages.sections import Picture, Section, Table
 
 SLOW_LINK = "slow_link.json"
-"""What a file of these times is called."""
+"""Name of a file of these times."""
 
 NAMES = {
     "sync_sgd": "Synchronous SGD",
@@ -45,12 +45,12 @@ class Exposed(NamedTuple):
 
     @property
     def exposed(self) -> float:
-        """Gives what the mean adds to the round."""
+        """Time that the mean adds to the round."""
         return self.round - self.without
 
 
 def exposed_times(found: dict) -> dict[str, Exposed]:
-    """Takes the medians of every strategy."""
+    """Computes the medians of every strategy."""
     return {
         name: Exposed(*(statistics.median(own[x]) for x in ("with", "without")))
         for name, own in found["rounds"].items()
@@ -58,14 +58,14 @@ def exposed_times(found: dict) -> dict[str, Exposed]:
 
 
 def row(name: str, time: Exposed) -> list[str]:
-    """Writes a strategy as a row of a table: its name, then the columns of HEADS."""
+    """Formats a strategy as a row: its name, then the columns of HEADS."""
     seconds = time.round, time.without, time.exposed
     # Rounded first, and without the sign of a negative zero.
     return [NAMES[name], *(f"{round(x, 2) + 0.0:.2f}" for x in seconds)]
 
 
 def title_of(found: dict) -> str:
-    """Says what the times are of."""
+    """Describes what was measured."""
     return (
         f"{found['link']} link ({found['how']}), τ = {found['sync_period']}, "
         f"{found['num_parameters']:,} parameters"
@@ -73,7 +73,7 @@ def title_of(found: dict) -> str:
 
 
 def headline(found: dict) -> str:
-    """Says in a sentence what was seen, whichever way it went."""
+    """Sums up the result in a sentence, whatever it is."""
     times, mean = exposed_times(found), statistics.median(found["mean"])
     sync_sgd, local_sgd, own = (times[name] for name in NAMES)
     hidden = min(max(0.0, 1 - own.exposed / mean), 1.0)
@@ -93,14 +93,14 @@ def headline(found: dict) -> str:
 
 
 def remark(found: dict) -> str:
-    """Says what to think of a round that took less time with the mean than without."""
+    """Explains rounds that took less time with the mean than without."""
     if min(x.exposed for x in exposed_times(found).values()) > -0.005:
         return ""
     return "A negative exposed time is noise, for example from other programs."
 
 
 def section(files: Iterable[pathlib.Path]) -> Section | None:
-    """Shows what was found, with all strategies in one figure."""
+    """Shows the times, with all strategies in one figure."""
     answers, texts, tables, pictures = [], [], [], []
     for file in files:
         found = parse_json(file.read_text(encoding="utf-8"))

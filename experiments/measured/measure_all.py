@@ -1,4 +1,4 @@
-"""Measurements that are written one by one: a script that was stopped goes on."""
+"""Measurements written one by one, so that a stopped script can continue."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from olsgd_jax.training import commit, versions
 
 
 class Asked(Protocol):
-    """A tuple that says what is measured, and what that is called."""
+    """A named tuple that says what to measure."""
 
     @property
     def name(self) -> str:
-        """What it is called while it runs."""
+        """Its name while it runs."""
         ...
 
     def _asdict(self) -> dict: ...
@@ -36,14 +36,14 @@ def measure_all(
     console: Console,
     say: Callable[[dict], str] = lambda record: "",
 ) -> list[dict]:
-    """Measures every case that is not in the file yet; gives all that are.
+    """Measures every case that the file lacks; returns all records of the file.
 
     Args:
       asked: all cases.
-      measure: gives what is measured of one; written beside the case itself.
-      file: a file of JSON lines, one for every case.
-      console: shows how far it is.
-      say: what to print of a record that is new; an empty text is not printed.
+      measure: measures one case; the record holds the case and what this returns.
+      file: a file of JSON lines, one per case.
+      console: shows the progress.
+      say: describes a new record in a line; an empty one is not printed.
     """
     records = read_kept(file)
     todo = [case for case in asked if not any(_is_of(x, case) for x in records)]
@@ -69,7 +69,7 @@ def read_kept(file: pathlib.Path) -> list[dict]:
 
 
 def conditions() -> dict[str, object]:
-    """Says on what and with what something is measured here and now."""
+    """Describes the machine and software of a measurement made now."""
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "num_cores": num_cores(),

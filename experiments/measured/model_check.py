@@ -1,4 +1,4 @@
-"""The model of time beside what was measured, point by point."""
+"""The model of time compared with measurements, point by point."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from experiments.pages.sections import Section, Table
 from olsgd_jax import sync_sgd
 from olsgd_jax.timing import Constant, Ring, Setting, round_time
 
-CLOSE = 0.1  # a model is right within so much of what was measured
+CLOSE = 0.1  # relative error of a model that counts as right
 HEADS = ("Strategy", "Measured as", "Points", "Within 10%", "Model over measured")
 MEANING = (
     "The time of a round as `olsgd_jax.timing` models it, divided by the measured one. "
@@ -39,12 +39,12 @@ class Point(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Gives the model's time in that which was measured."""
+        """Modelled time divided by the measured one."""
         return self.modelled / self.measured
 
 
 def section(networks: Iterable[Record], stragglers: Iterable[Record]) -> Section | None:
-    """Shows how close the model is, strategy by strategy, and for all together."""
+    """Shows how close the model is for each strategy, and for all together."""
     points = [
         *(network_point(x) for own in groups(networks).values() for x in own),
         *(
@@ -63,16 +63,16 @@ def section(networks: Iterable[Record], stragglers: Iterable[Record]) -> Section
 
 
 def network_point(record: Record) -> Point:
-    """Models one case of `network`."""
+    """Models a case of `network`."""
     numbers = numbers_of(record["samples"])
     sync_period, num_hosts = record["sync_period"], record["num_hosts"]
     work = Work(record["strategy"], sync_period, record["width"], record["depth"])
     strategy, stream = strategy_of(work, num_hosts)
     if stream:
-        # Streamed rounds are one program, inside of which a CPU overlaps nothing: they
-        # take their time as if they averaged at every step.
+        # A streamed round is one program, inside which a CPU overlaps nothing: it takes
+        # as long as if it averaged at every step.
         strategy = sync_sgd()
-    # A delayed mean is carried by cores that have the local steps to run as well.
+    # The cores that carry a delayed mean also run the local steps.
     per_core = -(-num_hosts // record["num_cores"])
     carried = per_core * max(numbers.cpu, 0) if strategy.mean_of == "start" else 0
     means = sync_period if strategy.mean_of == "gradients" else 1

@@ -21,8 +21,8 @@ class Case(NamedTuple):
     """What is measured."""
 
     num_hosts: int
-    rate: str  # of every link, each way
-    strategy: str  # by name, with a rank or "stream" behind a colon
+    rate: str  # each way, on every link
+    strategy: str  # its name, with a rank or "stream" after a colon
     sync_period: int  # τ
     repetitions: int  # rounds of every kind
     width: int = WIDTH
@@ -30,13 +30,13 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called while it runs."""
+        """Its name while it runs."""
         where = f"{self.num_hosts} hosts, {self.rate}"
         return f"{where}, {self.strategy}, τ = {self.sync_period}"
 
     @property
     def work(self) -> Work:
-        """What every process of it does."""
+        """The work of every process."""
         return Work(self.strategy, self.sync_period, self.width, self.depth)
 
 
@@ -50,9 +50,9 @@ def list_cases(
     """Lists all cases, those of the fastest links first.
 
     Args:
-      hosts: how many there are.
-      rates: the rates of their links.
-      strategies: by name, with a rank or "stream" behind a colon.
+      hosts: numbers of hosts.
+      rates: rates of their links.
+      strategies: names, each with a rank or "stream" after a colon.
       sync_periods: τ of strategies that do not communicate at every step.
       options: repetitions, width and depth of all of them.
     """
@@ -71,7 +71,7 @@ def list_cases(
 
 
 def run_case(case: Case) -> dict:
-    """Measures one case, and says what of."""
+    """Measures one case."""
     question = case.work, case.repetitions
     answers = ask_all("experiments.network", question, case.num_hosts, case.rate)
     samples = of_hosts([x["samples"] for x in answers])

@@ -1,4 +1,4 @@
-"""What the times of rounds with and without communication say."""
+"""Statistics of rounds timed with and without communication."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ class Numbers(NamedTuple):
 
     steps: float  # a round without communication: its local steps and mix
     mean: float  # the means of a round, alone
-    # The quickest mean of one number: in others, threads waited for their one core.
+    # The quickest mean of one number; in slower ones, threads waited for their core.
     one: float
     round: float
     exposed: tuple[float, float, float]  # round less steps; the middle is its median
@@ -19,22 +19,22 @@ class Numbers(NamedTuple):
 
     @property
     def exposed_percent(self) -> float:
-        """Gives the exposed time in hundredths of the steps."""
+        """Exposed time in percent of the steps."""
         return 100 * self.exposed[1] / self.steps
 
     @property
     def of_limit(self) -> float:
-        """Gives the round in the larger of steps and mean, which none can go below."""
+        """The round divided by its lower limit, the larger of steps and mean."""
         return self.round / max(self.steps, self.mean)
 
     @property
     def utilisation(self) -> float:
-        """Gives the part of a round in which a worker computes."""
+        """Fraction of a round in which a worker computes."""
         return self.steps / self.round
 
 
 def numbers_of(samples: Mapping[str, Sequence[float]]) -> Numbers:
-    """Takes medians, and the exposed time round by round, with its quartiles."""
+    """Computes medians, and the quartiles of the exposed time of each round."""
     median = {name: statistics.median(values) for name, values in samples.items()}
     exposed = [a - b for a, b in zip(samples["with"], samples["without"], strict=True)]
     low, middle, high = statistics.quantiles(exposed, n=4)
@@ -45,16 +45,15 @@ def numbers_of(samples: Mapping[str, Sequence[float]]) -> Numbers:
         round=median["with"],
         exposed=(low, middle, high),
         cpu=median["with_cpu"] - median["without_cpu"],
-        # Both have the same mean of one number, by which hosts meet.
+        # Both include the same mean of one number, by which hosts meet.
         sent=median["with_bytes"] - median["without_bytes"],
     )
 
 
 def of_hosts(samples: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, list]:
-    """Joins what hosts measured of the same rounds.
+    """Combines what hosts measured of the same rounds.
 
-    A round lasts as long as on the host that has it longest; CPU time and bytes are
-    means over hosts.
+    The time of a round is that of the slowest host; CPU time and bytes are means.
     """
     return {
         name: [

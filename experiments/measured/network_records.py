@@ -9,13 +9,13 @@ from experiments.pages.reading import parse_json
 from olsgd_jax import STRATEGIES
 
 NETWORK = "network.jsonl"
-"""What a file of them is called."""
+"""Name of a file of them."""
 
-Record = Mapping  # all of a case, what was measured, and where
+Record = Mapping  # a case, what was measured of it, and on which machine
 
 
 MAX_STEPS, MAX_DEPTH = 100_000, 1_000
-"""Larger records take too long to model; experiments here have 200 steps, depth 8."""
+"""Larger records take too long to model; results here have 200 steps and depth 8."""
 
 
 def read(file: pathlib.Path) -> list[dict]:
@@ -38,7 +38,7 @@ def _check_size(record: Record) -> None:
 
 
 def write(file: pathlib.Path, records: Iterable[Record]) -> None:
-    """Writes all records at once, so that a file is never half of one."""
+    """Replaces the file with all records at once, so that none is ever cut off."""
     file.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(record) + "\n" for record in records)
     new = file.with_suffix(".new")
@@ -47,9 +47,9 @@ def write(file: pathlib.Path, records: Iterable[Record]) -> None:
 
 
 def groups(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Sorts records by what may stand side by side, and says what that is.
+    """Groups records that may be compared, each group under its title.
 
-    Of two records of the same case the later one counts.
+    Of two records of the same case, the later one counts.
     """
     found: dict[tuple, dict[tuple, Record]] = {}
     for x in records:
@@ -60,7 +60,7 @@ def groups(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def name_of(label: str) -> str:
-    """Says in prose what a strategy is; its optimizer has no momentum here.
+    """Names a strategy in prose; its optimizer has no momentum here.
 
     >>> name_of("powersgd:4"), name_of("easgd")
     ('PowerSGD, rank 4', 'EASGD')
@@ -73,7 +73,7 @@ def name_of(label: str) -> str:
 
 
 def rate_of(rate: str) -> str:
-    """Writes a rate as people do.
+    """Formats a rate for people.
 
     >>> rate_of("200mbit")
     '200 Mbit/s'

@@ -1,8 +1,8 @@
 """Rounds with and without communication, timed in one of several processes.
 
-Inside the same processes, rounds that communicate take turns with rounds of the same
-work that do not, and with the means alone. Each begins on all hosts together, after a
-mean of one number; their order is another one every time.
+In the same processes, rounds that communicate alternate with rounds of the same work
+that do not, and with the means alone. Each starts on all hosts together, after a mean
+of one number.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ def rounds(
 
 
 def means_alone(work: Work, mesh: Mesh) -> Callable[[], None]:
-    """Gives a function that makes the means of a round, and nothing else."""
+    """Makes a function that computes the means of a round, and nothing else."""
     average = jax.jit(on_workers(worker_mean, mesh))
     sent = [to_workers(x, mesh.size, mesh) for x in sent_trees(work, mesh.size)]
 
@@ -79,14 +79,14 @@ def means_alone(work: Work, mesh: Mesh) -> Callable[[], None]:
 
 
 def meeting(mesh: Mesh) -> Callable[[], None]:
-    """Gives a function that returns when all processes have called it."""
+    """Makes a function that returns when all processes have called it."""
     average = jax.jit(on_workers(worker_mean, mesh))
     one = to_workers(jnp.ones(()), mesh.size, mesh)
     return lambda: jax.block_until_ready(average(one))
 
 
 def sizes(work: Work) -> dict[str, float]:
-    """Says what a worker sends in a round, by its program and by the transport's."""
+    """Computes what a worker sends in a round: its payload, and bytes on the wire."""
     mesh = worker_mesh(jax.device_count())
     code = worker_round(work, exact(), mesh)
     arrays = jax.tree.leaves(sent_trees(work, mesh.size))

@@ -24,7 +24,7 @@ MEANING = (
 
 
 def section(records: Iterable[Record]) -> Section | None:
-    """Shows every number of hosts in a table and figures of its own."""
+    """Shows each number of hosts in a separate table and figures."""
     tables, pictures = [], []
     for title, own in groups(records).items():
         own = [{**x, "mbit": bits_per_second(x["rate"]) / 1e6} for x in own]

@@ -1,4 +1,4 @@
-"""What processes do between which links are measured: rounds of a plain network."""
+"""The work of processes whose links are measured: rounds of a plain network."""
 
 import operator
 from collections.abc import Callable
@@ -35,9 +35,9 @@ OPTIMIZER = optax.sgd(0.01)
 
 
 class Work(NamedTuple):
-    """What a process does."""
+    """The rounds of a process."""
 
-    strategy: str  # by name, with a rank or "stream" behind a colon
+    strategy: str  # its name, with a rank or "stream" after a colon
     sync_period: int  # τ
     width: int = WIDTH
     depth: int = DEPTH
@@ -52,12 +52,12 @@ def loss(params: list, x: jax.Array) -> jax.Array:
 
 
 def strategy_of(work: Work, num_workers: int) -> tuple[Strategy, bool]:
-    """Builds the strategy that is named, and says whether it is streamed."""
+    """Builds the strategy, and tells whether it is streamed."""
     return named_strategy(work.strategy, num_workers)
 
 
 def start(work: Work, mesh: Mesh) -> tuple[WorkerState, Batch]:
-    """Makes the state and batches that a round begins with."""
+    """Makes the state and batches that a round starts with."""
     strategy, _ = strategy_of(work, mesh.size)
     state = init_state(_params(work), OPTIMIZER, strategy, mesh=mesh)
     batches = jnp.ones((work.sync_period, work.batch_size, work.width))
@@ -84,7 +84,7 @@ def worker_round(
 def make_run(
     work: Work, reduction: Reduction, mesh: Mesh, loss: Loss = loss
 ) -> Callable:
-    """Makes the round of all workers: under the host driver where that can overlap."""
+    """Makes the round of all workers, with the host driver where it can overlap."""
     strategy, stream = strategy_of(work, mesh.size)
     can_overlap = strategy.mean_of == "start" and not stream
     return make_round(
@@ -100,7 +100,7 @@ def make_run(
 
 
 def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
-    """Lists what a worker hands to the means of a round, one after the other."""
+    """Lists what a worker passes to the means of a round, in order."""
     params = _params(work)
     strategy, stream = strategy_of(work, num_workers)
     if stream:

@@ -1,13 +1,13 @@
 """Rounds of three strategies in two processes, with a slow link between them.
 
-The link is a private loopback (see `loopback`). Where there cannot be one, a single
-process times the local steps, and `olsgd_jax.timing` says what the link would add.
+The link is a private loopback (see `loopback`). Where that is not possible, a single
+process times the local steps, and `olsgd_jax.timing` models what the link would add.
 
-Whatever the rate, one mean takes about `MEAN_SECONDS`, by the size of the model, and
-`SHARE` of the local steps, by the size of the batches. So every strategy does the same
-work on the same model, and the whole takes about as long on any machine. Each process
-is held on one core. Rounds with the mean take turns with rounds of the same work
-without it, those of all strategies in one run.
+The size of the model is chosen so that a mean takes about `MEAN_SECONDS` at any rate,
+and the batch size so that this is `SHARE` of the local steps. So all strategies do the
+same work on the same model, and the whole takes about equally long on any machine. Each
+process is pinned to one core. In one run, rounds of all strategies with the mean
+alternate with rounds of the same work without it.
 """
 
 import argparse
@@ -37,27 +37,27 @@ from olsgd_jax.training import end_together
 
 STRATEGIES = ("sync_sgd", "local_sgd", "overlap_local_sgd")
 RATES = ("20mbit", "1gbit")
-"""The slowest link and the fastest: below, what a shaper lets through at once is too
-much of a message; above, cores are slower than the link."""
+"""The slowest link and the fastest. Below, the shaper's burst is too large a part of a
+message; above, cores are slower than the link."""
 SYNC_PERIOD = 8
 MEAN_SECONDS = 0.35
 SHARE = 0.7
 DEPTH = 4
 NUM_DRAWN = {"sync_sgd": 1, "local_sgd": 4, "overlap_local_sgd": 6}
-"""Rounds in the timeline: about as many as take equally long."""
+"""Rounds in the timeline, so that all strategies take about equally long."""
 
 Watch = Callable[[dict], None]
 
 
 def check_rate(rate: str) -> None:
-    """Raises unless the rate is one that can be shown."""
+    """Raises unless the rate is within `RATES`."""
     low, high = map(bits_per_second, RATES)
     if not low <= bits_per_second(rate) <= high:
         raise ValueError(f"rate must be {RATES[0]} to {RATES[1]}, got {rate!r}")
 
 
 def width_for(rate: str) -> int:
-    """Gives the width of the model whose mean takes about `MEAN_SECONDS`."""
+    """Computes the width of the model whose mean takes about `MEAN_SECONDS`."""
     num_bytes = MEAN_SECONDS * ring(rate).bandwidth
     return max(32, 32 * round((num_bytes / 4 / DEPTH) ** 0.5 / 32))
 
@@ -66,7 +66,7 @@ def measure_link(rate: str, sync_period: int, repetitions: int, watch: Watch) ->
     """Measures all strategies, in two processes with a slow link between them.
 
     Raises:
-      NoLinkError: if there can be no such link here.
+      NoLinkError: if such a link is not possible here.
     """
     question = rate, sync_period, repetitions, False
     with shaped_loopback(rate) as enter:
@@ -94,11 +94,11 @@ def model_link(
     """Measures the local steps of all strategies, and models what the link adds.
 
     Args:
-      rate: rate of the link that is modelled.
+      rate: rate of the modelled link.
       sync_period: local steps in a round.
-      repetitions: how many rounds of every strategy are measured.
-      why: says why nothing is sent for real.
-      watch: called with how far it is.
+      repetitions: rounds of every strategy to measure.
+      why: the reason why there is no real link.
+      watch: called with the progress.
     """
     question = rate, sync_period, repetitions, True
     answers = ask_inside([], "experiments.measured.slow_link", question, 1, watch)
@@ -167,7 +167,7 @@ def run_process(rate: str, sync_period: int, repetitions: int, model: bool) -> N
 
 
 def fit_batches(work: Work, target: float, mesh: Mesh) -> Work:
-    """Makes the batches so large that the local steps of a round take `target`."""
+    """Sizes the batches so that the local steps of a round take `target` seconds."""
     for _ in range(2):
         seconds = _agreed(_quickest_seconds(rounds(work, send_nothing(), mesh)))
         fitting = 8 * round(work.batch_size * target / seconds / 8)
@@ -198,12 +198,12 @@ def _time_rounds(
 
 
 def _quickest_seconds(run: Callable[[], None]) -> float:
-    """Times a call where nothing else used its core: others only make it longer."""
+    """Times the quickest of a few calls: other work only makes them longer."""
     return min(take_turns({"it": run}, 5)["it"])
 
 
 def _agreed(seconds: float) -> float:
-    """Gives the mean over processes, which is the same in all of them."""
+    """Averages over processes, so that all use the same value."""
     return float(np.mean(multihost_utils.process_allgather(np.float32(seconds))))
 
 

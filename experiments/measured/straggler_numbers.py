@@ -1,4 +1,4 @@
-"""What rounds of workers that are slowed down take, as measured and as modelled."""
+"""Times of rounds with slowed-down workers, as measured and as modelled."""
 
 import dataclasses
 import statistics
@@ -10,7 +10,7 @@ from experiments.measured.network_records import Record
 from experiments.measured.network_work import Work, strategy_of
 from olsgd_jax.timing import RoundTime, Setting, round_time
 
-REPETITIONS = 200  # of simulations
+REPETITIONS = 200  # simulations
 
 
 class Numbers(NamedTuple):
@@ -25,28 +25,28 @@ class Numbers(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredMean:
-    """A network of which the time of one mean was measured."""
+    """A network on which the time of one mean was measured."""
 
     mean_seconds: float
 
     def seconds(self, num_bytes: float, num_workers: int) -> float:
-        """Gives the time of the mean that was measured, and of no other."""
+        """Returns the measured time; it holds for that mean only."""
         del num_bytes, num_workers
         return self.mean_seconds
 
 
 def numbers_of(record: Record, label: str) -> Numbers:
-    """Takes medians over repetitions, and asks the model for the same.
+    """Computes medians over repetitions, and models the same rounds.
 
     Args:
-      record: the record of one slowdown.
-      label: a strategy's label.
+      record: record of one slowdown.
+      label: label of a strategy.
     """
     hosts = [own[label] for own in record["samples"]]
     num_rounds, sync_period = record["num_rounds"], record["sync_period"]
 
     def of_all(name: str, join=max) -> float:
-        """The median over repetitions of what hosts have together."""
+        """Combines hosts, then takes the median over repetitions."""
         columns = zip(*(host[name] for host in hosts), strict=True)
         return statistics.median(map(join, columns))
 

@@ -1,10 +1,9 @@
-"""Rounds of workers that are slowed down, timed in one of several processes.
+"""Rounds of slowed-down workers, timed in one of several processes.
 
 A local step sleeps for a time that was drawn beforehand, then it computes. Sleeping
-needs no core, so that four workers have their own pace on two cores. Rounds follow each
-other without a meeting between them: a worker may run ahead as far as its strategy lets
-it. The same rounds without communication take turns with them; what these take is the
-worker's own work.
+needs no core, so four workers can each keep their own pace on two cores. Workers do not
+meet between rounds: each may run ahead as far as its strategy allows. These rounds
+alternate with the same rounds without communication, which time the worker's own work.
 """
 
 import time
@@ -32,14 +31,14 @@ from olsgd_jax import (
 from olsgd_jax.types import Batch, ModelState, Params
 from olsgd_jax.workers import batch_shardings
 
-NUM_MEANS = 5  # alone, in every repetition
+NUM_MEANS = 5  # timed together in every repetition
 
 
 class Question(NamedTuple):
     """What the processes measure."""
 
     num_hosts: int
-    rate: str  # of every link, each way
+    rate: str  # each way, on every link
     slowdown: str
     strategies: Sequence[str]
     sync_period: int  # τ
@@ -52,12 +51,12 @@ class Question(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called while it runs."""
+        """Its name while it runs."""
         return f"{self.num_hosts} hosts, {self.rate}, {self.slowdown}"
 
 
 def sleep(seconds: Float[Array, ""]) -> Float[Array, ""]:
-    """Sleeps when the program comes here; gives 0."""
+    """Sleeps when the compiled program runs; returns 0."""
 
     def now(seconds: np.ndarray) -> np.ndarray:
         time.sleep(float(seconds))
@@ -128,7 +127,7 @@ def _means(work: Work, mesh: Mesh) -> Callable[[], None]:
 
 
 def _batches(inputs: Batch, seconds: np.ndarray, mesh: Mesh) -> Batch:
-    """Puts the sleep of every worker and step beside its inputs."""
+    """Adds the sleep of every worker and step to its inputs."""
     own = np.asarray(seconds.T, np.float32)
     sharding = batch_shardings(own, mesh)
     placed = jax.make_array_from_callback(own.shape, sharding, own.__getitem__)

@@ -1,4 +1,4 @@
-"""How much time strategies lose to workers that are slowed down."""
+"""How much time strategies lose to slowed-down workers."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from experiments.measured.straggler_numbers import Numbers, all_numbers
 from experiments.pages.sections import Section, Table
 
 STRAGGLERS = "stragglers.jsonl"
-"""What a file of records is called."""
+"""Name of a file of records."""
 
 NAMES = {
     "none": "nothing",
@@ -33,7 +33,7 @@ MEANING = (
 
 
 def section(records: Iterable[Record]) -> Section | None:
-    """Shows every strategy in a table of its own."""
+    """Shows each strategy in a separate table."""
     rows: dict[str, list[list[str]]] = {}
     for record, label, numbers in all_numbers(records):
         title = f"{name_of(label)}: {_title(record)}"

@@ -1,11 +1,11 @@
 """When the parts of a round begin and end, in one of several processes.
 
-The host driver runs the rounds and a clock notes its parts. A delayed mean goes bucket
-by bucket, and so does the mix behind it; each bucket is noted by itself.
+The host driver runs the rounds, and a clock records their parts. A delayed mean and the
+mix after it run bucket by bucket; each bucket is recorded separately.
 
 Synchronous SGD averages inside a local step, where no clock can look. The steps here
-are plain SGD, for which a mean of gradients followed by a step is a step followed by a
-mean of models. So its rounds are noted as τ rounds of Local SGD with one step each.
+are plain SGD, where averaging gradients before the step equals averaging models after
+it. So its rounds are recorded as τ rounds of Local SGD with one step each.
 """
 
 import time
@@ -30,7 +30,7 @@ Spans = list[tuple[int, str, float, float]]
 
 
 def measure(work: Work, num_rounds: int) -> Spans:
-    """Notes when the parts of some rounds began and ended, in this process."""
+    """Records when the parts of some rounds started and ended in this process."""
     mesh = worker_mesh(jax.device_count())
     spans: Spans = []
     number = -NUM_WARM
@@ -51,7 +51,7 @@ def measure(work: Work, num_rounds: int) -> Spans:
 
 
 def together(workers: Sequence[Spans]) -> list[dict[str, int | str | float]]:
-    """Joins what workers noted, in seconds from the start of the first round."""
+    """Combines the spans of all workers, in seconds from the start of the first."""
     first = min(start for spans in workers for _, _, start, _ in spans)
     return [
         {

@@ -1,4 +1,4 @@
-"""What `timeline` measured, in lanes like those of the paper's pipeline."""
+"""What `timeline` measured, drawn in lanes like the paper's pipeline."""
 
 import pathlib
 import statistics
@@ -13,7 +13,7 @@ from experiments.pages.sections import Picture, Section, Table
 from experiments.paper.published import NAMES
 
 TIMELINE = "timeline.json"
-"""What a file of measured times is called."""
+"""Name of a file of measured times."""
 
 MEANING = (
     "Measured in two processes connected by a slow link: medians over workers and "
@@ -23,13 +23,13 @@ MEANING = (
     "figures have the same scale."
 )
 LANES = {"local steps": 0, "mean": 1, "mix": 0}
-"""Parts of a round, each in the lane of what a worker computes (0) or sends (1)."""
+"""Parts of a round, each in the lane for computing (0) or sending (1)."""
 
 Span = dict  # worker, round, part, and its start and end in seconds
 
 
 def section(files: Iterable[pathlib.Path]) -> Section | None:
-    """Shows what was measured, each strategy in a figure of the same scale."""
+    """Shows the measured times, each strategy in a figure of the same scale."""
     tables, pictures = [], []
     for file in files:
         measured = parse_json(file.read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ def section(files: Iterable[pathlib.Path]) -> Section | None:
 
 
 def round_lengths(spans: Sequence[Span]) -> list[float]:
-    """Gives the time from the first start to the last end of every worker's rounds."""
+    """Computes the time from first start to last end of every worker's rounds."""
     return [
         max(span["end"] for span in own) - min(span["start"] for span in own)
         for own in _rounds(spans)
@@ -94,11 +94,11 @@ def _workers(spans: Sequence[Span]) -> list[int]:
 
 
 def _draw_bars(axes: Axes, spans: Sequence[Span], first: int) -> None:
-    """Draws lanes from row `first` on."""
+    """Draws lanes, starting in row `first`."""
     rows = {worker: first + 2 * i for i, worker in enumerate(_workers(spans))}
     for look, (part, lane) in enumerate(LANES.items()):
         own = [span for span in spans if span["part"] == part]
-        if not own:  # or its name would stand in the legend, in no colour of its own
+        if not own:  # without bars, the legend would show the part without a colour
             continue
         axes.barh(
             [rows[span["worker"]] + lane for span in own],
@@ -119,7 +119,7 @@ def _label(figure: Figure, axes: Axes, lanes: Mapping[int, str]) -> None:
 
 
 def _row(name: str, spans: Sequence[Span]) -> list[str]:
-    """Writes the medians of a strategy over workers and rounds."""
+    """Formats the medians of a strategy over workers and rounds."""
     lengths = [
         [
             sum(span["end"] - span["start"] for span in own)
@@ -132,7 +132,7 @@ def _row(name: str, spans: Sequence[Span]) -> list[str]:
 
 
 def _rounds(spans: Iterable[Span]) -> Iterable[list[Span]]:
-    """Sorts spans by the worker and the round they are of."""
+    """Groups spans by worker and round."""
     rounds: dict[tuple[int, int], list[Span]] = {}
     for span in spans:
         rounds.setdefault((span["worker"], span["round"]), []).append(span)

@@ -1,1 +1,1 @@
-"""What a report is made of, and how it is written as HTML and Markdown."""
+"""Sections, tables and figures of a report, written as HTML and Markdown."""

@@ -1,7 +1,7 @@
-"""How figures look, and how they come into a page or a file of their own.
+"""How figures look, and how they are embedded in a page or written to files.
 
-They are drawn in the light colours of the page. Inside of the page these become names,
-so that a figure follows the page to its dark colours, and takes its font too.
+They are drawn in the light colours of the page. Inside the page, colours become CSS
+variables, so that a figure follows the page to its dark colours; it takes its font too.
 """
 
 import io
@@ -18,9 +18,9 @@ from matplotlib.typing import RcKeyType
 
 TEXT = "#1c2430"
 COLOURS = ("#0072b2", "#d55e00", "#00825f", "#b14d86", "#9a6b00", "#3b78d8", "#6b6b6b")
-"""The page's --text, and --run-0, --run-1 and so on, where it is light."""
+"""The page's --text, and --run-0, --run-1 and so on, in its light colours."""
 
-# Line and gap in widths of the line, so that lines differ without their colours too.
+# Dash and gap in line widths, so that lines differ even without colours.
 _DASHES = ((1, 0), (4, 1.6), (6, 1.6, 1.2, 1.6), (1.2, 1.6))
 _MARKERS = "osD^vPX"
 _WIDTH = 4.4  # inches
@@ -44,17 +44,17 @@ _STYLE: dict[RcKeyType, object] = {
 
 
 def colour(look: int) -> str:
-    """Gives the colour of line or bar `look`; they repeat."""
+    """Returns the colour of line or bar number `look`; colours repeat."""
     return COLOURS[look % len(COLOURS)]
 
 
 def line_style(look: int) -> dict:
-    """Says to matplotlib how line `look` is drawn."""
+    """Returns the style of line number `look` for matplotlib."""
     return {"color": colour(look), "dashes": _DASHES[look % len(_DASHES)]}
 
 
 def marker(look: int) -> str:
-    """Gives the mark of the points of line `look`."""
+    """Returns the marker of line number `look`."""
     return _MARKERS[look % len(_MARKERS)]
 
 
@@ -67,13 +67,13 @@ def drawn(height: float) -> Iterator[tuple[Figure, Axes]]:
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """Names the lines below the axes, on paper added for it."""
+    """Adds a legend below the axes, in extra space."""
     handles, names = axes.get_legend_handles_labels()
     by_name = dict(zip(names, handles, strict=True))  # each once
     names, handles = list(by_name), list(by_name.values())
     if not names:
         return
-    # As many columns as fit, by a generous width of letters.
+    # As many columns as fit, with a generous width per letter.
     letters = max(map(len, names)) + 7
     columns = min(len(names), max(1, int(62 // letters)))
     rows = -(-len(names) // columns)
@@ -94,7 +94,7 @@ def to_svg(figure: Figure, description: str) -> Markup:
     _save(figure, file, "svg", transparent=True)
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
-    # Names of groups would repeat from figure to figure; nothing refers to them.
+    # The ids of groups would repeat between figures; nothing refers to them.
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = svg.replace(TEXT, "currentColor")
     for i, value in enumerate(COLOURS):

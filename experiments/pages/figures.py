@@ -22,25 +22,25 @@ class Line(NamedTuple):
 
     x: Sequence[float]
     y: Sequence[float]
-    look: int  # which colour, dashes and mark
-    labels: Sequence[str] = ()  # of the points
-    marked: bool = False  # whether points have a mark
+    look: int  # number of its colour, dashes and marker
+    labels: Sequence[str] = ()  # one per point
+    marked: bool = False  # whether points have a marker
 
 
 def draw_lines(
     lines: Mapping[str, Line], x: str, y: str, log: bool = False, log_x: bool = False
 ) -> Figure:
-    """Draws lines, and names them below.
+    """Draws lines, with a legend below.
 
-    Zero has no place on a logarithmic axis: there, a line of zeros is not drawn.
+    A logarithmic axis has no zero, so a line of zeros is not drawn there.
 
     Args:
-      lines: by name.
-      x: what the horizontal axis has.
-      y: what the vertical axis has; in percent if it ends with accuracy, error or
-        utilisation.
+      lines: lines by name.
+      x: label of the horizontal axis.
+      y: label of the vertical axis, which is in percent if the label ends with
+        accuracy, error or utilisation.
       log: whether the vertical axis is logarithmic.
-      log_x: whether the horizontal axis is; then only the points have marks on it.
+      log_x: whether the horizontal axis is; it then has ticks at the points only.
     """
     with drawn(2.9) as (figure, axes):
         for name, line in lines.items():

@@ -1,4 +1,4 @@
-"""Sections as one page of HTML that needs nothing but a browser."""
+"""Sections as one self-contained page of HTML."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,8 @@ def to_page(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str
 
     Args:
       title: title of the page.
-      lead: facts that stand below the title.
-      sections: sections in their order.
+      lead: facts below the title.
+      sections: sections in order.
     """
     return _TEMPLATES.get_template("page.html.jinja").render(
         title=title, lead=lead, sections=sections, slug=slug, to_svg=to_svg

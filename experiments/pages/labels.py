@@ -1,4 +1,4 @@
-"""Labels of points that do not lie on each other.
+"""Labels of points, placed so that they do not overlap.
 
 All lengths are in points of paper. A box is its lower left and upper right corner.
 """
@@ -17,7 +17,7 @@ Boxes = Float[np.ndarray, "num 2 2"]
 Places = Float[np.ndarray, "num 2"]
 
 _HEIGHT, _LETTER, _GAP = 9.0, 5.5, 4.0
-# Where a label may stand, best first: to which side of its point.
+# Sides of its point where a label may be, best first.
 _SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 
 
@@ -31,11 +31,11 @@ class Points(NamedTuple):
 
 
 def place_labels(figure: Figure, axes: Axes, lines: Sequence[Points]) -> None:
-    """Writes labels beside their points, where neither point nor label is yet.
+    """Writes labels beside their points, where they cover the least.
 
-    Points of a line that lie on each other share a label.
+    Points of a line that coincide share a label.
     """
-    figure.draw_without_rendering()  # from here on it is known where points lie
+    figure.draw_without_rendering()  # sets the positions of all points
     scale = 72 / figure.dpi
     inside = scale * axes.bbox.get_points()[None]
     on_paper = [

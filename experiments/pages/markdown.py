@@ -12,8 +12,8 @@ def to_markdown(
     """Writes sections as Markdown.
 
     Args:
-      sections: in their order.
-      images: addresses of the pictures by name, as `named_pictures` names them.
+      sections: sections in order.
+      images: paths of the pictures, by the names of `named_pictures`.
     """
     sections, blocks = list(sections), []
     pictures = named_pictures(sections)
@@ -37,7 +37,7 @@ def to_table(table: Table) -> str:
 
 
 def escape(text: str) -> str:
-    """Writes text so that it is neither a tag nor a link nor the end of a cell."""
+    """Escapes text so that it is no tag, no link and no end of a cell."""
     text = html.escape(" ".join(text.split()), quote=False)
     for mark in ("\\", "|", "`", "*"):
         text = text.replace(mark, f"\\{mark}")

@@ -1,4 +1,4 @@
-"""Sections that show all runs of a report, whatever they trained."""
+"""Sections on all runs of a report, whatever they trained."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,7 +17,7 @@ COLUMNS = {
     "bytes_per_step": "{:,.0f}",
     "seconds": "{:.2f}",
 }
-"""Fields of a record that the tables show, each with its format."""
+"""Fields of a record in the tables, each with its format."""
 
 MAX_LINES = 12  # in a figure of all runs
 
@@ -30,17 +30,17 @@ _MEANING = (
 
 
 def heads(fields: Iterable[str] = tuple(COLUMNS)) -> list[str]:
-    """Writes fields of a record as the heads of a table."""
+    """Formats fields of a record as column heads."""
     return [_words(field).capitalize() for field in fields]
 
 
 def cells(record: Record, fields: Iterable[str] = tuple(COLUMNS)) -> list[str]:
-    """Writes a record as the row of a table."""
+    """Formats a record as a row."""
     return [COLUMNS[field].format(getattr(record, field)) for field in fields]
 
 
 def results(runs: Mapping[str, Run]) -> Section:
-    """Shows the last record of every run; if they are few, all records in figures."""
+    """Shows the last record of every run; for a few runs, also curves."""
     rows = [[name, *_last_cells(run), _outcome(run)] for name, run in runs.items()]
     few = len(runs) <= MAX_LINES
     records = {name: run.records for name, run in runs.items() if run.records}
@@ -60,7 +60,7 @@ def _outcome(run: Run) -> str:
 
 
 def _changes(runs: Mapping[str, Run]) -> list[Table]:
-    """Shows where runs were resumed with other workers or on other devices."""
+    """Shows where runs were resumed with different workers or devices."""
     rows = [
         [name, str(x.round), describe_change(x.before, x.after)]
         for name, run in runs.items()
@@ -71,7 +71,7 @@ def _changes(runs: Mapping[str, Run]) -> list[Table]:
 
 
 def options(runs: Mapping[str, Run]) -> Section:
-    """Shows the options that all runs share once, and the others run by run."""
+    """Shows options that all runs share once, and others run by run."""
     names = dict.fromkeys(name for run in runs.values() for name in run.config)
     values = {
         name: [str(run.config.get(name, "")) for run in runs.values()] for name in names

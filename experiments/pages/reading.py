@@ -1,4 +1,4 @@
-"""Files that come from anywhere and may not be what their names say."""
+"""Reading of files from anywhere, which may not be what their names say."""
 
 import contextlib
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 @contextlib.contextmanager
 def reading(files: Sequence[pathlib.Path]) -> Iterator[None]:
-    """Names the files where what they hold cannot be shown."""
+    """Names the files in the error if their content cannot be shown."""
     try:
         yield
     except (
@@ -27,20 +27,20 @@ def reading(files: Sequence[pathlib.Path]) -> Iterator[None]:
 
 
 def check_regular(file: pathlib.Path) -> None:
-    """Refuses what can be opened but may never end, as a named pipe or a device."""
+    """Refuses files that may never end, such as a named pipe or a device."""
     if file.exists() and not file.is_file():
         raise ValueError(f"{file} must be a regular file")
 
 
 def parse_json(text: str) -> dict:
-    """Reads an object of JSON, all of whose text a page can show."""
+    """Parses a JSON object and makes all its text printable."""
     return with_printable_text(json.loads(text))
 
 
 def printable(text: str) -> str:
     """Replaces characters that a page cannot show.
 
-    These are control characters, and the surrogates that stand for the bytes of a file
+    These are control characters, and the surrogates that represent the bytes of a file
     name that is not UTF-8.
 
     >>> printable("run\\udcff\\n")

@@ -1,6 +1,6 @@
-"""What a report is made of: sections of plain text, tables and figures.
+"""The sections of a report: plain text, tables and figures.
 
-Nothing here is escaped: `html_page` and `markdown` do that when they write sections.
+Nothing here is escaped; `html_page` and `markdown` do that when they write sections.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

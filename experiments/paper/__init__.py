@@ -1,1 +1,1 @@
-"""The paper's experiment: its presets and sweeps, and what its runs show."""
+"""The paper's experiment: presets, sweeps, and sections on its runs."""

@@ -1,4 +1,4 @@
-"""How accurate runs are that differ in their seed."""
+"""Accuracy of runs that differ only in their seed."""
 
 import statistics
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from olsgd_jax.training import Run
 
 
 def accuracy_of(seeds: Iterable[Run]) -> str:
-    """Writes the last accuracy of runs that differ in their seed, in percent."""
+    """Formats the last accuracy of runs that differ in their seed, in percent."""
     seeds = list(seeds)
     finished = [100 * accuracy for accuracy in last_accuracies(seeds)]
     diverged = len(seeds) - len(finished)
@@ -21,13 +21,13 @@ def accuracy_of(seeds: Iterable[Run]) -> str:
 
 
 def last_accuracies(seeds: Iterable[Run]) -> list[float]:
-    """Gives the last accuracy of every run that did not diverge, in [0, 1]."""
+    """Returns the last accuracy, in [0, 1], of every run that did not diverge."""
     finished = (run for run in seeds if run.outcome == "finished")
     return [run.records[-1].test_accuracy for run in finished]
 
 
 def said_of_diverged(cases: Mapping[Case, Seeds]) -> str:
-    """Says which cases have no place in a figure, as none of their runs finished."""
+    """Names the cases that no figure shows because none of their runs finished."""
     lost = [
         f"{case.name} at τ = {case.sync_period}"
         for case, seeds in cases.items()

@@ -1,8 +1,8 @@
-"""Runs by what they are runs of, whatever their files are called.
+"""Runs sorted into cases and groups by their configs, not their file names.
 
-A case is what a paper gives one number for: a strategy and its sync period. Its runs
-differ in their seeds. A group has all the cases that may stand side by side: the same
-data, network, workers and schedule.
+A case is what a paper reports one number for: a strategy and its sync period. Its runs
+differ in their seeds. A group holds the cases that may be compared: the same data,
+network, workers and schedule.
 """
 
 import dataclasses
@@ -21,20 +21,20 @@ EVERY_STEP = tuple(
     for name in STRATEGIES
     if build_strategy(Config(strategy=name)).mean_of == "gradients"
 )
-"""Strategies that average at every step; their rounds only say when to look."""
+"""Strategies that average at every step; their rounds only set when to evaluate."""
 
 Seeds = Mapping[int, Run]  # by seed
 
-# What tells the cases of a group apart, or changes nothing of what comes out.
+# Options that distinguish the cases of a group, or do not change the result.
 _OF_CASES = ("strategy", "strategy_args", "rated_velocity", "sync_period", "num_rounds")
 _OF_CASES += ("evaluate_every", "seed", "data_dir", "mapping")
-# By the line that each strategy has.
+# In the order of the strategies' lines in figures.
 _LOOKS = ("overlap_local_sgd", "sync_sgd", "cocod_sgd", "easgd", "local_sgd", "slowmo")
 _LOOKS += tuple(name for name in STRATEGIES if name not in _LOOKS)
 
 
 class Case(NamedTuple):
-    """What runs have in common that differ in their seed."""
+    """What runs that differ in their seed have in common."""
 
     strategy: str
     rated_velocity: bool
@@ -43,35 +43,35 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What its strategy is called in prose."""
+        """The name of its strategy in prose."""
         name = NAMES.get(self.strategy, self.strategy)
         return f"{name}, rated velocity" if self.rated_velocity else name
 
     @property
     def look(self) -> int:
-        """Which line its strategy has in every figure."""
+        """The number of its strategy's line in every figure."""
         return (*_LOOKS, self.strategy).index(self.strategy)
 
     @property
     def is_tuned(self) -> bool:
-        """Whether its arguments are those that the paper chose."""
+        """Whether its arguments are those of the paper."""
         return dict(self.args) == _chosen(self).strategy_args
 
 
 class Group(NamedTuple):
     """Cases that may be compared."""
 
-    title: str  # different from that of every other group
-    setting: str  # what all of its cases have in common, in a few words
+    title: str  # unique
+    setting: str  # what its cases have in common, in a few words
     data: str  # "iid" or "non_iid"
     cases: dict[Case, dict[int, Run]]  # runs by seed
 
 
 def groups(runs: Iterable[Run]) -> list[Group]:
-    """Sorts runs by what they are of, those on IID data first.
+    """Sorts runs into groups, those on IID data first.
 
-    Of two runs of the same case and seed the first stands for both. A run that has
-    not come to its end is left out.
+    Of two runs of the same case and seed, the first counts. Unfinished runs are left
+    out.
     """
     found: dict[tuple, tuple[dict[str, Option], dict[Case, dict[int, Run]]]] = {}
     for run in runs:
@@ -90,7 +90,7 @@ def groups(runs: Iterable[Run]) -> list[Group]:
 
 
 def case_of(config: Config) -> Case:
-    """Says what a run is of."""
+    """Returns the case of a run."""
     return Case(
         config.strategy,
         config.rated_velocity,
@@ -104,13 +104,13 @@ def _chosen(case: Case) -> Config:
 
 
 def _setting(config: Config) -> dict[str, Option]:
-    """Gives the options that all cases of a group have in common."""
+    """Returns the options that all cases of a group have in common."""
     setting = {
         name: value
         for name, value in dataclasses.asdict(config).items()
         if name not in _OF_CASES
     }
-    # The paper has another base rate for one of its cases.
+    # The paper uses a different base rate in one of its cases.
     if config.learning_rate == _chosen(case_of(config)).learning_rate:
         setting["learning_rate"] = Config.learning_rate
     return setting
@@ -121,7 +121,7 @@ def _data(setting: dict[str, Option]) -> str:
 
 
 def _title(setting: dict[str, Option], settings: Iterable[dict[str, Option]]) -> str:
-    """Names a group by its data, and by what it does not share with other groups."""
+    """Names a group after its data, and its differences from other groups."""
     title = "IID data"
     if _data(setting) == "non_iid":
         title = f"Non-IID data ({setting['partition']})"

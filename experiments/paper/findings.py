@@ -1,8 +1,8 @@
 """Which of the paper's findings hold in these runs.
 
 A finding says that one case is more accurate than another. Two cases tie if they differ
-by no more than runs of one case that differ only in their seed. A run that diverged
-ranks below every other.
+by no more than runs of the same case with different seeds do. A run that diverged ranks
+below all others.
 """
 
 import math
@@ -25,7 +25,7 @@ MEANING = (
 
 
 class Cell(NamedTuple):
-    """A place in the paper's tables."""
+    """A cell of the paper's tables."""
 
     data: str
     strategy: str
@@ -80,7 +80,7 @@ FINDINGS = [
 
 
 def section(runs: Iterable[Run]) -> Section | None:
-    """Holds the runs against every finding that they have a pair for."""
+    """Checks every finding for which there are runs."""
     cells = _cells(runs)
     tie = _widest_range(cells)
     rows = [
@@ -101,7 +101,7 @@ def section(runs: Iterable[Run]) -> Section | None:
 
 
 def _cells(runs: Iterable[Run]) -> dict[Cell, list[Run]]:
-    """Finds the runs of every cell, of each kind of data in its largest group."""
+    """Collects the runs of every cell; of several groups, the largest one counts."""
     cells = {}
     for group in sorted(groups(runs), key=lambda group: len(group.cases)):
         for case, seeds in group.cases.items():

@@ -1,4 +1,4 @@
-"""How many examples of each class every worker has."""
+"""Number of examples of each class on every worker."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +14,7 @@ MEANING = "Examples by worker and class, for the first seed of each partition."
 
 
 def section(runs: Iterable[Run]) -> Section | None:
-    """Shows every kind of partition once: seeds choose other examples, as many."""
+    """Shows each kind of partition once, since seeds change examples, not counts."""
     found: dict[tuple, tuple] = {}
     for run in sorted(runs, key=lambda run: run.config["seed"]):
         if run.facts:
@@ -29,10 +29,10 @@ def section(runs: Iterable[Run]) -> Section | None:
 
 
 def draw_counts(counts: Sequence[Sequence[int]]) -> Figure:
-    """Draws a table of counts, each in a cell as dark as its part of the row.
+    """Draws a table of counts, each cell shaded by its fraction of the row.
 
-    A cell is many paths of SVG, and a page has no room for those of 1,000 workers: the
-    first ones stand for all.
+    A cell takes many SVG paths, too many for 1,000 workers in a page: only the first
+    workers are shown.
     """
     totals = [sum(row) for row in counts]
     counts = [row[:MAX_CLASSES] for row in counts[:MAX_WORKERS]]
@@ -40,7 +40,7 @@ def draw_counts(counts: Sequence[Sequence[int]]) -> Figure:
         for i, row in enumerate(counts):
             for j, count in enumerate(row):
                 corner = (j - 0.5, i - 0.5)
-                # Never so dark that the number in it cannot be read.
+                # Light enough for its number to be readable.
                 shade = {"facecolor": colour(0), "alpha": 0.7 * count / totals[i]}
                 axes.add_patch(Rectangle(corner, 1, 1, linewidth=0, **shade))
                 axes.text(j, i, f"{count}", ha="center", va="center", size=8.5)
@@ -55,7 +55,7 @@ def draw_counts(counts: Sequence[Sequence[int]]) -> Figure:
 
 
 def _note(counts: Sequence[Sequence[int]]) -> str:
-    """Says what is left out."""
+    """Notes what is left out."""
     sizes = {
         "workers": (MAX_WORKERS, len(counts)),
         "classes": (MAX_CLASSES, len(counts[0])),

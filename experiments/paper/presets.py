@@ -13,11 +13,10 @@
     first round       τ steps            τ + 1 steps           τ steps
     accuracy of       the consensus      worker 0              the consensus
 
-`paper` is the text, `as_coded` the code that its authors published. All have 16 workers
-and a base rate of 0.1, which the warm-up of the reference they give multiplies by
-workers x batch size / 128. At τ = 1 Overlap Local-SGD has a pullback of 0.5 and a base
-rate of 0.15. Not followed: the code's last batch of an epoch, which is smaller than the
-others.
+`paper` follows the text, `as_coded` the code that its authors published. All have 16
+workers and a base rate of 0.1; the warm-up of the reference that they cite multiplies
+it by workers x batch size / 128. At τ = 1 Overlap Local-SGD has a pullback of 0.5 and a
+base rate of 0.15. Not followed: the last batch of an epoch is smaller in their code.
 """
 
 import math
@@ -25,9 +24,9 @@ import math
 from olsgd_jax.training import Config, check_count, check_number
 from olsgd_jax.types import Option
 
-NUM_EXAMPLES = 50_000  # to learn from in CIFAR-10
+NUM_EXAMPLES = 50_000  # in the training set of CIFAR-10
 MAX_EPOCHS = 1e6
-MAX_RECORDS = 60  # of a run, about; one of every epoch if that is fewer
+MAX_RECORDS = 60  # per run, roughly; at most one per epoch
 
 _PAPER: dict[str, Option] = {
     "dataset": "cifar10",
@@ -61,7 +60,7 @@ PRESETS = {"paper": (_PAPER, 300), "as_coded": (_AS_CODED, 300), "cpu": (_CPU, 9
 """Options and number of epochs by name."""
 
 NON_IID = {"paper": "paper_non_iid", "as_coded": "dirichlet", "cpu": "paper_non_iid"}
-"""The partition that each of them means by non-IID data."""
+"""The partition that each preset uses as non-IID data."""
 
 
 def preset(
@@ -71,14 +70,14 @@ def preset(
     epochs: float | None = None,
     **options: Option,
 ) -> Config:
-    """Makes a config of a preset.
+    """Makes a config from a preset.
 
     Args:
       name: "paper", "as_coded" or "cpu".
       strategy: how workers communicate.
       sync_period: τ.
-      epochs: how long; by default as the preset says. Warm-up and decays move along.
-      **options: of the config, which stand instead of the preset's.
+      epochs: length of the run; by default the preset's. Warm-up and decays scale.
+      **options: fields of the config that replace the preset's.
     """
     given, default_epochs = PRESETS[name]
     chosen = {**given, **_tuned(name, strategy, sync_period), **options}
@@ -87,7 +86,6 @@ def preset(
     check_count("sync_period", sync_period)
     if epochs is not None:
         check_number("epochs", epochs, 0, MAX_EPOCHS, "(]")
-    if epochs is not None:
         stretch = epochs / default_epochs
         for key in ("warmup_epochs", "decay_epochs"):
             if key not in options:
@@ -103,7 +101,7 @@ def preset(
 
 
 def _tuned(name: str, strategy: str, sync_period: int) -> dict[str, Option]:
-    """What the authors chose for their own strategy."""
+    """Returns what the authors chose for their own strategy."""
     if strategy != "overlap_local_sgd":
         return {}
     options: dict[str, Option] = {"rated_velocity": name == "as_coded"}

@@ -19,13 +19,13 @@ ACCURACY: dict[str, dict[str, tuple[float | None, ...]]] = {
         "overlap_local_sgd": (91.56, 91.61, 91.45, 88.73),
     },
 }
-"""By data, strategy and `SYNC_PERIODS`; None is a run that diverged."""
+"""By data, strategy and `SYNC_PERIODS`; None if the run diverged."""
 
 COMPARED = tuple(ACCURACY["iid"])
-"""Strategies of the tables, in their order."""
+"""Strategies of the tables, in order."""
 
 SYNC_SGD = {"iid": 94.97, "non_iid": 85.88}
 """Fully synchronous SGD by data."""
 
 NAMES = {name: x.label for name, x in STRATEGIES.items()} | {"easgd": "EAMSGD"}
-"""What strategies are called here, where the optimizer of `easgd` has momentum."""
+"""Names of strategies in the paper, where the optimizer of `easgd` has momentum."""

@@ -1,4 +1,4 @@
-"""The time that runs take where no network lies between devices, by the model."""
+"""Modelled time of runs whose devices have no network between them."""
 
 from typing import NamedTuple
 
@@ -15,17 +15,17 @@ class _Relative(NamedTuple):
     model_bytes: int
 
     def seconds(self, num_bytes: float, num_workers: int) -> float:
-        """Gives the time of a mean, in local steps; fewer bytes cost as much less."""
+        """Computes the time of a mean, in local steps, in proportion to its bytes."""
         del num_workers
         return self.mean_cost * num_bytes / self.model_bytes
 
 
 def relative_time(run: Run, mean_cost: float) -> float:
-    """Gives the time of a run in that of its local steps alone.
+    """Computes the time of a run, divided by that of its local steps alone.
 
     Args:
-      run: with the facts of its config.
-      mean_cost: what one mean of a whole model costs, in local steps.
+      run: a run that has facts.
+      mean_cost: cost of one mean of a whole model, in local steps.
     """
     if run.facts is None:
         raise ValueError("run must have facts, got None; train it with a newer version")

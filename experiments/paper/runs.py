@@ -1,6 +1,6 @@
-"""Many runs, one after the other, that can be stopped and go on where they stopped.
+"""Many runs, one after the other; a stopped sweep continues where it was.
 
-A run is named after what it is of, so sweeps with the same directory share their runs.
+A run is named after its config, so sweeps in the same directory share their runs.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from olsgd_jax.types import Option
 
 
 def name_of(config: Config) -> str:
-    """Names a run after what tells the runs of a sweep apart."""
+    """Names a run after the options in which the runs of a sweep differ."""
     defaults = Config(strategy=config.strategy).strategy_args or {}
     own = [
         f"{arg}{value:g}"
@@ -40,22 +40,22 @@ def name_of(config: Config) -> str:
 def run_all(
     configs: Iterable[Config], out: pathlib.Path, console: Console
 ) -> dict[str, Run]:
-    """Trains every config that has not come to its end yet.
+    """Trains every config whose run has not finished yet.
 
     Args:
       configs: options of the runs; each is kept in `out`, in a file of its name.
       out: a directory.
-      console: where progress is shown.
+      console: shows the progress.
 
     Returns:
-      All runs by name. One that diverged is a result like any other. Process 0 alone
-      writes and reads the files; other processes train with it, and get nothing.
+      All runs by name, including those that diverged. Only process 0 reads and writes
+      the files; other processes train with it, and get an empty dict.
     """
     named = {name_of(config): config for config in configs}
     files = {name: out / f"{name}.jsonl" for name in named}
     is_first = jax.process_index() == 0
     is_done = [is_first and _is_done(files[name], named[name]) for name in named]
-    # Others may see other files, or the same ones later.
+    # Other processes may see other files, or the same ones later.
     is_done = multihost_utils.broadcast_one_to_all(np.array(is_done, np.int32))
     todo = [name for name, done in zip(named, is_done, strict=True) if not done]
     done = len(named) - len(todo)
@@ -76,7 +76,7 @@ def run_all(
                 progress.print(f"{name}: {error}", markup=False)
             progress.remove_task(task)
             progress.advance(total)
-            jax.clear_caches()  # programs of another run are of no use
+            jax.clear_caches()  # no other run uses these programs
     return {name: read_records(file) for name, file in files.items() if is_first}
 
 
@@ -100,5 +100,5 @@ def _is_done(file: pathlib.Path, config: Config) -> bool:
 
 
 def _options(config: Config) -> dict[str, Option]:
-    """Gives the options that decide what comes out; where data lies is not one."""
+    """Returns the options that affect the result, so not where the data is."""
     return dataclasses.asdict(dataclasses.replace(config, data_dir=None))

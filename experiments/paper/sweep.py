@@ -1,4 +1,4 @@
-"""Sweeps: command lines that ask for many runs, and show what came out."""
+"""Sweeps: commands that train many runs and show the results."""
 
 import argparse
 import pathlib
@@ -23,19 +23,19 @@ from olsgd_jax.training import Config, Run, end_together, meet, writing
 from olsgd_jax.types import Option
 from olsgd_jax.workers import share_workers
 
-EVERY = 8  # local steps in a round of a strategy that averages at every one
+EVERY = 8  # sync period of strategies that average at every local step
 
 
 def sweep_parser(
     description: str | None, sync_periods: Sequence[int], without: Sequence[str] = ()
 ) -> argparse.ArgumentParser:
-    """Makes a command line with the options that all sweeps have.
+    """Makes a parser with the options that all sweeps have.
 
     Args:
-      description: what the sweep is for.
-      sync_periods: τ of its runs by default.
-      without: options of a config that the sweep itself decides on, beside strategy
-        and sync period.
+      description: help of the command.
+      sync_periods: default τ of its runs.
+      without: fields of the config that the sweep sets itself, besides strategy and
+        sync period.
     """
     parser = command_parser(description)
     add = parser.add_argument
@@ -54,7 +54,7 @@ def sweep_parser(
 def preset_of(
     args: argparse.Namespace, strategy: str, sync_period: int, **options: Option
 ) -> Config:
-    """Makes the config of one run of a sweep; options that were given go first."""
+    """Makes the config of one run of a sweep; options of the command line win."""
     return preset(
         args.preset,
         strategy,
@@ -71,13 +71,13 @@ def run_sweep(
     section: Callable[[argparse.Namespace, Iterable[Run]], Section | None],
     name: str,
 ) -> None:
-    """Does what a command line asks for: trains, and shows what came out.
+    """Trains what the command line asks for, and shows the results.
 
     Args:
-      parser: made by `sweep_parser`.
-      runs: lists all of them.
-      section: makes of the runs what is shown; None where they do not suffice.
-      name: name of the file in the sweep's directory that gets the same as Markdown.
+      parser: parser made by `sweep_parser`.
+      runs: lists the configs of all runs.
+      section: makes the section on the runs; None if they do not suffice.
+      name: name of the Markdown file in the sweep's directory.
     """
     args = parser.parse_args()
     try:

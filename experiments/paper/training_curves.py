@@ -1,4 +1,4 @@
-"""Training and validation curves of the strategies of the tables, as the paper's."""
+"""Training and validation curves of the strategies in the paper's tables."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from experiments.paper.cases import Case, Seeds, groups
 from experiments.paper.published import COMPARED
 from olsgd_jax.training import Record, Run
 
-SYNC_PERIOD = 2  # of the paper's figures
+SYNC_PERIOD = 2  # in the paper's figures
 MEANING = (
     f"Means over seeds at τ = {SYNC_PERIOD}. The train loss is averaged over workers "
     "and over the local steps since the previous record."
@@ -18,7 +18,7 @@ MEANING = (
 
 
 def section(runs: Iterable[Run]) -> Section | None:
-    """Shows the curves, where there are two strategies to compare."""
+    """Shows the curves if there are two strategies to compare."""
     pictures = []
     for group in groups(runs):
         cases = {
@@ -55,11 +55,11 @@ def _lines(cases: Mapping[Case, Seeds], field: str) -> dict[str, Line]:
 def mean_curve(seeds: Sequence[Run], field: str) -> tuple[list[float], list[float]]:
     """Averages a field over runs that differ in their seed, record by record.
 
-    Runs that diverged are left out, unless all did: then the curve goes as far as all
-    of them came.
+    Runs that diverged are left out, unless all did: then the curve ends where the first
+    of them does.
 
     Returns:
-      Epochs, and the values at them.
+      Epochs, and the values there.
     """
     shown = [run for run in seeds if run.outcome == "finished"] or seeds
     num = min(len(run.records) for run in shown)
@@ -72,6 +72,6 @@ def mean_curve(seeds: Sequence[Run], field: str) -> tuple[list[float], list[floa
 
 
 def _epochs(run: Run, record: Record) -> float:
-    """Gives the passes over all examples that workers have."""
+    """Computes the number of passes over the examples of all workers."""
     assert run.facts is not None
     return record.examples / sum(map(sum, run.facts["histogram"]))

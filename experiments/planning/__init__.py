@@ -1,1 +1,1 @@
-"""Clusters that are not here: what is assumed of them, and what is modelled."""
+"""Clusters that are not here: assumptions about them, and modelled times."""

@@ -1,4 +1,4 @@
-"""What is assumed where nothing can be measured: models, accelerators and networks."""
+"""Assumptions where nothing can be measured: models, accelerators and networks."""
 
 import math
 from typing import NamedTuple
@@ -12,11 +12,11 @@ class Model(NamedTuple):
     num_parameters: float  # float32
     flops_per_example: float  # forward and backward
     batch_size: int
-    accelerators: int  # of one worker
+    accelerators: int  # per worker
 
     @property
     def num_bytes(self) -> float:
-        """The bytes of one model."""
+        """Bytes of one model."""
         return 4 * self.num_parameters
 
 
@@ -27,7 +27,7 @@ class Link(NamedTuple):
     latency: float  # seconds
 
 
-TOKENS = 2048  # of an example; a token takes 6 operations for every parameter
+TOKENS = 2048  # per example; a token takes 6 operations per parameter
 MODELS = {
     "11 M": Model(11_173_962, 3.3e9, 128, accelerators=1),  # ResNet-18 on CIFAR-10
     "1 B": Model(1e9, 6e9 * TOKENS, 8, accelerators=1),
@@ -41,12 +41,12 @@ LINKS = {
 
 
 def step_seconds(model: Model, flops: float, utilisation: float) -> float:
-    """Gives the least time of a local step.
+    """Computes the shortest time of a local step.
 
     Args:
-      model: what is trained.
-      flops: what one accelerator computes per second.
-      utilisation: the share of them that a local step makes use of.
+      model: the model to train.
+      flops: peak of one accelerator, in operations per second.
+      utilisation: fraction of the peak that a local step reaches.
     """
     check_number("flops", flops, 0, math.inf, "()")
     check_number("utilisation", utilisation, 0, 1, "(]")

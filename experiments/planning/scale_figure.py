@@ -1,4 +1,4 @@
-"""What `scale` modelled: a table and a figure of utilisation for every model."""
+"""The results of `scale`: a table and a figure of utilisation for every model."""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,15 +31,15 @@ NOTE = (
     "{flops_per_example:.3g} operations each; accelerators per worker: {accelerators}."
 )
 
-Row = dict  # a model, a link and a number of workers, and what is modelled of them
+Row = dict  # a model, a link, a number of workers, and their modelled times
 
 
 def section(rows: Sequence[Row], options: Mapping[str, Option]) -> Section:
-    """Shows what was modelled.
+    """Shows modelled times.
 
     Args:
-      rows: as `scale` makes them.
-      options: the options of its command line.
+      rows: rows that `scale` has made.
+      options: options of its command line.
     """
     links = "; ".join(dict.fromkeys(LINK.format(**row) for row in rows))
     tables, pictures = [], []
@@ -57,7 +57,7 @@ def section(rows: Sequence[Row], options: Mapping[str, Option]) -> Section:
 
 
 def draw_utilisation(rows: Sequence[Row]) -> Figure:
-    """Draws a strategy in a colour of its own, a link in dashes of its own."""
+    """Draws each strategy in its own colour and each link in its own dashes."""
     links = dict.fromkeys(row["link"] for row in rows)
     with drawn(2.9) as (figure, axes):
         for look, strategy in enumerate(rows[0]["utilisation"]):
@@ -93,5 +93,5 @@ def _cells(row: Row) -> list[str]:
 
 
 def _digits(value: float) -> str:
-    """Writes a number with three digits at most after its leading zeros."""
+    """Formats a number with up to three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,1 +1,1 @@
-"""Processes on one machine: how they start, end, print and answer."""
+"""Processes on one machine: how they start, end, print and report."""

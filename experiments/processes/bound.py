@@ -1,8 +1,8 @@
-"""Becomes a command that is killed when its parent ends, however that ends.
+"""Runs a command that is killed when its parent ends, however that ends.
 
 python experiments/processes/bound.py COMMAND ...
 
-It sets this for itself, as its parent may have threads that do not survive a fork.
+The process asks for this itself: its parent may have threads, which no fork survives.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""Exit reason: one sentence about why JAX ended a process, from what JAX wrote.
+"""Exit reason: one sentence on why JAX ended a process, from what JAX wrote.
 
-JAX ends a process from inside of its own threads, where no Python code runs any more,
-and writes a long report to its standard error. Whoever reads that can say it shorter.
+JAX ends a process from its own threads, where no Python code can run, and writes a long
+report to standard error. This summarises it.
 """
 
 import re
@@ -10,13 +10,13 @@ JAX_ENDED_IT = "Terminating process because the JAX distributed service detected
 
 
 def explain_exit(text: str) -> str | None:
-    """Says why JAX ended a process.
+    """Tells why JAX ended a process.
 
     Args:
-      text: what the process wrote last to its standard error.
+      text: the end of what the process wrote to standard error.
 
     Returns:
-      A sentence that names the process at fault, if one is; None if JAX did not end it.
+      A sentence that names the process at fault, if known; None if JAX did not end it.
 
     >>> explain_exit(JAX_ENDED_IT + " errors: Task 1 heartbeat timeout. ...")
     'process 1 died, hung or lost its network: it gave no sign of life'

@@ -1,7 +1,7 @@
 """Processes that talk over a link: how they are started, and what they do first.
 
-The link is that of the hosts that `hosts` makes, one process on each, or the private
-loopback that `loopback` makes, with all of them on it.
+There is either one process on each of the hosts that `hosts` makes, or all of them use
+the private loopback that `loopback` makes.
 """
 
 import argparse
@@ -38,7 +38,7 @@ KEEP_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": f"{2**32}",
     "MALLOC_TRIM_THRESHOLD_": f"{2**32}",
 }
-"""For glibc, which would give memory back to the system that the next round needs."""
+"""Keeps glibc from returning memory to the system that the next round needs."""
 
 
 def ask_all(module: str, question: object, num_hosts: int, rate: str) -> list:
@@ -46,12 +46,12 @@ def ask_all(module: str, question: object, num_hosts: int, rate: str) -> list:
 
     Args:
       module: a module of experiments; given --measure, it calls `join` and `answer`.
-      question: what to measure, as it can be written in JSON.
+      question: what to measure; must be JSON.
       num_hosts: 2 to 4.
       rate: rate of every link, each way.
 
     Returns:
-      What each of them answered.
+      The answer of each.
     """
     with hosts(num_hosts, rate):
         outputs = run_on_all(_asking(module, question), num_hosts, TIMEOUT)
@@ -68,19 +68,19 @@ def ask_inside(
     """Runs `python -m module --measure QUESTION` in processes that share a loopback.
 
     Args:
-      enter: words before the command that put it where the loopback is; none for this
+      enter: command prefix that enters the namespace of the loopback; empty for this
         machine's own.
       module: module of experiments, as for `ask_all`.
-      question: what to measure, as it can be written in JSON.
-      num_processes: how many are asked.
-      watch: called with what process 0 hands to `tell_progress`, as it comes.
+      question: what to measure; must be JSON.
+      num_processes: number of processes.
+      watch: called with whatever process 0 passes to `tell_progress`.
 
     Returns:
-      What each of them answered.
+      The answer of each.
     """
-    # Nobody else is in a namespace of its own, and one process alone needs no port.
+    # A new namespace has every port free, and one process alone needs none.
     coordinator = "127.0.0.1:9911"
-    # Each ends with this process, however that ends.
+    # Each process ends with this one, however that ends.
     bound = [*enter, sys.executable, "-I", "-S", BOUND, *_asking(module, question)]
     with on_signals(stop):
         outputs = _run_all([bound] * num_processes, coordinator, TIMEOUT, watch)
@@ -106,23 +106,23 @@ def parse_or_measure(
 
 
 def answer(measured: object) -> None:
-    """Gives what was measured to the process that asked."""
+    """Sends what was measured to the process that asked."""
     print(_ANSWER + json.dumps(measured), flush=True)
 
 
 def tell_progress(**how_far: int | str) -> None:
-    """Tells the process that asked how far this one is."""
+    """Tells the process that asked how far this one has come."""
     print(_PROGRESS + json.dumps(how_far), flush=True)
 
 
 def run_on_all(command: Sequence[str], num_hosts: int, timeout: float) -> list[str]:
     """Runs a command on every host, and waits for all of them.
 
-    Its environment tells `join` of olsgd_jax.training which process it is. If it fails
-    on one host, it is stopped on the others.
+    The environment tells `join` of olsgd_jax.training which process it is. If the
+    command fails on one host, it is stopped on the others.
 
     Returns:
-      What each of them printed.
+      The output of each.
     """
     commands = [["ip", "netns", "exec", x, *command] for x in NAMES[:num_hosts]]
     return _run_all(commands, f"{address(0)}:9911", timeout)
@@ -133,7 +133,7 @@ def _asking(module: str, question: object) -> list[str]:
 
 
 def _answers(outputs: Sequence[str]) -> list:
-    # The transport prints lines of its own.
+    # The transport prints lines too.
     lines = [
         [x for x in text.splitlines() if x.startswith(_ANSWER)] for text in outputs
     ]
@@ -146,7 +146,7 @@ def _run_all(
     timeout: float,
     watch: Callable[[dict], None] | None = None,
 ) -> list[str]:
-    """Runs one command for every process; otherwise as `run_on_all`."""
+    """Runs one command per process; otherwise like `run_on_all`."""
     num = len(commands)
     processes: list[subprocess.Popen] = []
     with contextlib.ExitStack() as stack:
@@ -182,12 +182,12 @@ def _run_all(
 
 
 def _watching(file: TextIO, watch: Callable[[dict], None]) -> Callable[[], None]:
-    """Gives a function that hands over what has been told since it was last called."""
+    """Makes a function that passes on the progress since its last call."""
     seen = 0
 
     def look() -> None:
         nonlocal seen
-        # Not by reading on: the process that writes shares this file's position.
+        # pread, because the writing process shares this file's position.
         text = os.pread(file.fileno(), 2**20, seen)
         whole = text[: text.rfind(b"\n") + 1]
         seen += len(whole)
@@ -199,7 +199,7 @@ def _watching(file: TextIO, watch: Callable[[dict], None]) -> Callable[[], None]
 
 
 def sent_bytes(host: str | None = None) -> int:
-    """Reads how many bytes a host has sent; by default the one that runs this."""
+    """Reads how many bytes a host has sent; by default, this one."""
     path = f"/sys/class/net/{INTERFACE}/statistics/tx_bytes"
     if host is None:
         return int(pathlib.Path(path).read_text())
@@ -208,19 +208,19 @@ def sent_bytes(host: str | None = None) -> int:
 
 
 def join() -> int:
-    """Makes the process that calls it one of those that `run_on_all` started.
+    """Joins the processes that `run_on_all` started, and pins this one to a core.
 
-    Each is held on one core. Where there are fewer cores than hosts, some share one.
+    Where there are fewer cores than hosts, some share one.
 
     Returns:
-      Which of them it is.
+      The number of this process.
     """
     jax.config.update("jax_platforms", "cpu")
     process = join_others()
     if hasattr(os, "sched_setaffinity"):  # not on macOS
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[process.id % len(cores)]})
-    # One thread for the mean and one for the local steps; by default as many as cores.
+    # One thread for the mean and one for the local steps; the default is one per core.
     os.environ["PJRT_NPROC"] = "2"
     return process.id
 
@@ -228,7 +228,7 @@ def join() -> int:
 def _first_failed(
     processes: list[subprocess.Popen], timeout: float, look: Callable[[], None]
 ) -> int | None:
-    """Waits until all have ended well, or one has not; -1 where time is up."""
+    """Waits until all succeed or one fails; -1 if time runs out."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         look()

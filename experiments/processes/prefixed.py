@@ -1,4 +1,4 @@
-"""What several processes print, each line with the number of its process."""
+"""Output of several processes, each line prefixed with its process number."""
 
 import os
 import selectors
@@ -14,14 +14,14 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 class Prefixed:
-    """Shows the output of processes as it comes, in whole lines.
+    """Shows the output of processes as it arrives, line by line.
 
-    What goes to their standard output goes to ours; the same with errors.
+    Their standard output goes to ours, and their standard error to ours.
     """
 
     def __init__(self, processes: Sequence[subprocess.Popen]):
         self._pipes = selectors.DefaultSelector()
-        self._begun: dict[int, bytes] = {}  # lines without an end, by file descriptor
+        self._begun: dict[int, bytes] = {}  # unfinished lines, by file descriptor
         self._errors_of = [""] * len(processes)
         consoles = Console(file=sys.stdout), Console(file=sys.stderr)
         for number, process in enumerate(processes):
@@ -34,16 +34,16 @@ class Prefixed:
         self._errors = consoles[1]
 
     def last_errors(self, number: int) -> str:
-        """Gives the end of what a process has written to its standard error."""
+        """Returns the end of what a process has written to standard error."""
         return self._errors_of[number]
 
     @property
     def is_open(self) -> bool:
-        """Whether a process may print any more."""
+        """Whether a process may still print."""
         return bool(self._pipes.get_map())
 
     def show(self, timeout: float) -> None:
-        """Shows what has been printed, or waits for some of it for a while."""
+        """Shows new output, or waits up to `timeout` seconds for some."""
         for key, _ in self._pipes.select(timeout):
             number, console = key.data
             part = os.read(key.fd, 1 << 16)
@@ -56,7 +56,7 @@ class Prefixed:
                 self._print(console, number, line.decode(errors="replace"))
 
     def say(self, text: str) -> None:
-        """Says something of all processes."""
+        """Prints a message of the launcher itself."""
         self._errors.print(Text(f"[launch] {text}", style="bold"), soft_wrap=True)
 
     def _print(self, console: Console, number: int, line: str) -> None:

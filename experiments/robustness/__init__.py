@@ -1,1 +1,1 @@
-"""Runs that are killed, compared and given nonsense."""
+"""Runs that are killed, compared, or given nonsense options."""

@@ -1,4 +1,4 @@
-"""A run in a process of its own, which may be killed."""
+"""A run in its own process, which may be killed."""
 
 import contextlib
 import os
@@ -12,12 +12,12 @@ from experiments.cli.output import CHECKPOINTS
 
 
 class ChildRun:
-    """Trains in a directory, from wherever the run there is.
+    """Continues the run in a directory, or starts one.
 
     Args:
       out: the directory.
-      options: the options of `experiments.train`.
-      environment: beside that of this process.
+      options: options of `experiments.train`.
+      environment: variables added to those of this process.
     """
 
     def __init__(
@@ -41,29 +41,29 @@ class ChildRun:
             )
 
     def wait_until_writing(self) -> None:
-        """Waits for a first sign of a checkpoint, or the end."""
+        """Waits for the first sign of a checkpoint, or the end."""
         while self.process.poll() is None and not names_in(self.out) - self.before:
             time.sleep(0.002)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Waits for some time, or for the end."""
+        """Waits for the end, or for some seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
 
     def kill(self) -> bool:
-        """Kills it with SIGKILL, and says whether it was still running.
+        """Kills the process with SIGKILL, and tells whether it was still running.
 
         Raises:
-          RuntimeError: if it had failed by itself.
+          RuntimeError: if it had failed before.
         """
         self.process.kill()
         status = self.process.wait()
         if status > 0:
-            raise RuntimeError(f"a run does not go on:\n{self.output.read_text()}")
+            raise RuntimeError(f"a run does not continue:\n{self.output.read_text()}")
         return status < 0
 
     def phase(self) -> str:
-        """Says when it was killed, as far as its files tell."""
+        """Tells when it was killed, judging by its files."""
         output, names = self.output.read_text(), names_in(self.out)
         if "Resuming" not in output and "starting a new run" not in output:
             return "while it started"
@@ -77,6 +77,6 @@ class ChildRun:
 
 
 def names_in(out: pathlib.Path) -> set[str]:
-    """Names all that is in the directory of a run's checkpoints."""
+    """Lists the directory of a run's checkpoints."""
     directory = out / CHECKPOINTS
     return {path.name for path in directory.iterdir()} if directory.exists() else set()

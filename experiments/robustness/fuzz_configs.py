@@ -1,4 +1,4 @@
-"""Options of a config as nobody would choose them: some good, some bad, any mixture."""
+"""Random options of a config: good, bad, and any mixture."""
 
 from typing import Literal, get_args, get_origin
 
@@ -12,13 +12,13 @@ TYPES = option_types(Config)
 
 
 def _any_of(name: str) -> st.SearchStrategy:
-    """Draws from the few values that a switch or a choice has."""
+    """Draws one of the values of a switch or a choice."""
     kind, may_be_none, *_ = TYPES[name]
     choices = (False, True) if kind is bool else get_args(kind)
     return st.sampled_from((None, *choices) if may_be_none else choices)
 
 
-# What a config takes, in sizes that train in a moment.
+# Valid options, in sizes that train in a moment.
 GOOD: dict[str, st.SearchStrategy] = {
     **{
         name: _any_of(name)
@@ -50,7 +50,7 @@ GOOD: dict[str, st.SearchStrategy] = {
     ),
     "evaluate_every": st.integers(1, 3),
 }
-# What its strategy takes.
+# Valid arguments of the strategies.
 _BELOW_1 = st.floats(0, 0.99)
 ARGS: dict[str, st.SearchStrategy] = {
     "overlap_local_sgd": st.fixed_dictionaries(
@@ -62,13 +62,13 @@ ARGS: dict[str, st.SearchStrategy] = {
     "easgd": st.fixed_dictionaries({"moving_rate": st.floats(0.1, 1)}),
     "powersgd": st.fixed_dictionaries({"rank": st.integers(1, 3)}),
 }
-# What another strategy takes, or none.
+# Arguments of another strategy, or of none.
 ODD_ARGS = st.dictionaries(
     st.sampled_from(["pullback", "anchor_momentum", "momentum", "moving_rate", "rank"]),
     st.one_of(st.integers(-1, 3), st.floats(-0.5, 1.5)),
     max_size=2,
 )
-# What hardly any option takes: another kind, or a number at the end of its range.
+# Invalid for most options: another type, or a number at the end of its range.
 ODD = st.one_of(
     st.none(),
     st.booleans(),
@@ -81,7 +81,7 @@ ODD = st.one_of(
     st.text(max_size=3),
     st.builds(object),
 )
-# The same for single options, where a size is refused or takes too much of something.
+# Sizes of single options that are refused, or take too much time or memory.
 SIZES = st.sampled_from(
     [
         ("num_workers", 1440),

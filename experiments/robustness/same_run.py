@@ -1,4 +1,4 @@
-"""Whether two runs came to the same end: records, model, and what is kept of both."""
+"""Whether two runs ended the same: records, model and kept checkpoints."""
 
 import pathlib
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from olsgd_jax.training import Checkpoints, Config, Record, build, read_records
 
 
 class End(NamedTuple):
-    """What is left of a run that came to its end; without times."""
+    """What a finished run leaves behind, without times."""
 
     outcome: str | None
     records: list[Record]
     round: int  # of the last checkpoint
-    state: dict[str, bytes]  # in it, by name
-    facts: dict  # in it, but for the commit
+    state: dict[str, bytes]  # in that checkpoint, by name
+    facts: dict  # in that checkpoint, except for the commit
     kept: list[str]  # names of all checkpoints
 
 
@@ -26,7 +26,7 @@ def end_of(out: pathlib.Path) -> End:
     """Reads what a run of `experiments.train` has left in its directory.
 
     Raises:
-      ValueError: if there is no such thing, or not all of it.
+      ValueError: if any of it is missing.
     """
     run = read_records(out / RECORDS)
     kept = sorted(path.name for path in (out / CHECKPOINTS).iterdir())
@@ -48,10 +48,10 @@ def _bytes(x: jax.Array) -> bytes:
 
 
 def differences(end: End, other: End) -> list[str]:
-    """Says in what two ends differ.
+    """Lists how two ends differ.
 
-    A run that is killed right after its last checkpoint may keep one more than others:
-    it saves nothing any more that would delete it.
+    A run that was killed right after its last checkpoint may keep one more than others,
+    because it saves no further checkpoint that would delete it.
 
     >>> end = End("finished", [], 2, {"w": b"1"}, {}, ["1", "2"])
     >>> differences(end, end._replace(state={"w": b"2"}, kept=["2"]))
@@ -69,7 +69,7 @@ def differences(end: End, other: End) -> list[str]:
 
 
 def bad_lines(out: pathlib.Path) -> list[str]:
-    """Says what is wrong with the records of a run that was stopped at any instant."""
+    """Lists what is wrong with the records of a run stopped at any instant."""
     if not (out / RECORDS).exists() or not (out / RECORDS).read_bytes():
         return []  # it was stopped before it wrote any
     try:
