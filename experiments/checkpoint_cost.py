@@ -133,7 +133,7 @@ def configs(repetitions: int, data_dir: str | None) -> dict[str, Config]:
     }
 
 
-HEADS = ("Run", "round", "a checkpoint", "of it `save`", "one a minute", "its CPU time")
+HEADS = ("Run", "round", "a checkpoint", "`save` alone", "one a minute", "its CPU time")
 
 
 def row(name: str, cost: Cost) -> list[str]:

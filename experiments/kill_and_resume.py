@@ -26,12 +26,7 @@ from rich.console import Console
 from experiments.cli.options import command_parser, count, use_cpu_devices
 from experiments.cli.table import make_table
 from experiments.robustness.child_run import ChildRun, names_in
-from experiments.robustness.same_run import (
-    End,
-    bad_lines,
-    differences,
-    end_of,
-)
+from experiments.robustness.same_run import End, bad_lines, differences, end_of
 
 NUM_WORKERS = 2
 # Records and checkpoints are of different rounds, so that each falls between others.

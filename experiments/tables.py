@@ -73,13 +73,14 @@ def table(title: str, data: str, cases: Mapping[Case, Seeds]) -> Table:
         key=lambda case: (COMPARED.index(case.strategy), case.sync_period),
     )
     sync_periods = sorted({case.sync_period for case in others})
+    ours = {(case.name, case.sync_period): cases[case].values() for case in others}
     rows = [
-        [case.name]
+        [name]
         + [
-            f"{_ours(cases, case, tau)} ({_paper(data, case.strategy, tau)})"
+            f"{accuracy_of(ours.get((name, tau), ()))} ({_paper(data, strategy, tau)})"
             for tau in sync_periods
         ]
-        for case in {case.name: case for case in others}.values()
+        for name, strategy in {case.name: case.strategy for case in others}.items()
     ]
     note = ". ".join(
         f"{case.name}: {accuracy_of(cases[case].values())} ({SYNC_SGD[data]})"
@@ -102,17 +103,6 @@ def _cases_of_tables(group: Group) -> dict[Case, Seeds]:
         for case in tuned
         if case.sync_period in SYNC_PERIODS or num[case.sync_period] > 1
     }
-
-
-def _ours(cases: Mapping[Case, Seeds], like: Case, tau: int) -> str:
-    """Formats the accuracy of a strategy at a sync period."""
-    seeds = [
-        run
-        for case, runs in cases.items()
-        if case.name == like.name and case.sync_period == tau
-        for run in runs.values()
-    ]
-    return accuracy_of(seeds)
 
 
 def _paper(data: str, strategy: str, tau: int) -> str:

@@ -16,11 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from experiments.pages.figures import Line, draw_lines
 from experiments.pages.sections import Picture, Section, Table
-from experiments.paper.accuracy import (
-    accuracy_of,
-    last_accuracies,
-    said_of_diverged,
-)
+from experiments.paper.accuracy import accuracy_of, last_accuracies, said_of_diverged
 from experiments.paper.cases import Case, Seeds, groups
 from experiments.paper.relative_time import MEAN_COST, relative_time
 from experiments.paper.sweep import EVERY, preset_of, run_sweep, sweep_parser

@@ -22,13 +22,13 @@ import argparse
 import contextlib
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import jax
 from rich.console import Console
 
 from experiments.cli.diverging import add_divergence_options, rollbacks_of
 from experiments.cli.dry_run import check_resume, describe_run
-from experiments.cli.one_run import run
 from experiments.cli.options import (
     add_config_options,
     add_process_options,
@@ -38,6 +38,7 @@ from experiments.cli.options import (
     join_as_asked,
 )
 from experiments.cli.output import (
+    EVENTS,
     RECORDS,
     add_output_options,
     check_output,
@@ -46,19 +47,24 @@ from experiments.cli.output import (
     open_checkpoints,
     prepare_output,
 )
+from experiments.cli.progress import make_progress, shown
+from experiments.cli.tensorboard import with_events
 from experiments.paper.presets import PRESETS, preset
 from olsgd_jax.training import (
     Checkpoints,
     Components,
     Config,
     Due,
+    Entry,
     PreemptedError,
     Preemption,
     build,
+    describe,
     end_together,
     meet,
     outline_dataset,
     train,
+    write_records,
 )
 from olsgd_jax.workers import share_workers
 
@@ -121,7 +127,7 @@ def train_as_asked(
         except (ValueError, OSError) as error:
             parser.error(str(error))
         try:
-            run(config, components, records, args, console)
+            write(config, components, records, args, console)
             if jax.process_index() == 0:
                 show(config, args, console)
         except FloatingPointError as error:
@@ -131,6 +137,30 @@ def train_as_asked(
         except OSError as error:
             sys.exit(str(error))  # others may not know of it, and wait for this process
     return 0
+
+
+def write(
+    config: Config,
+    components: Components,
+    records: Iterator[Entry],
+    args: argparse.Namespace,
+    console: Console,
+) -> None:
+    """Writes and shows records as they arrive, which trains the run."""
+    with make_progress(console) as progress:
+        task = progress.add_task(
+            config.strategy, total=config.num_rounds, shown="compiling"
+        )
+        records = shown(records, progress, task)
+        if args.tensorboard and jax.process_index() == 0:
+            records = with_events(records, args.out / EVENTS)
+        try:
+            facts = describe(config, components)
+            write_records(args.out / RECORDS, config, records, facts)
+        except FloatingPointError as error:
+            if args.on_divergence != "record":
+                raise
+            progress.print(error, markup=False)
 
 
 def check_as_asked(

@@ -29,11 +29,9 @@ def use_cpu_devices(number: int) -> None:
 def add_config_options(
     parser: argparse.ArgumentParser, without: Sequence[str] = ()
 ) -> None:
-    """Adds an option for every field of `Config`; the namespace has those given.
+    """Adds an option for every field of `Config` except those in `without`.
 
-    Args:
-      parser: the parser of the command line.
-      without: fields of `Config` to leave out.
+    The namespace holds only those that were given.
     """
     group = parser.add_argument_group("options of the run")
     for name, option_type in option_types(Config).items():

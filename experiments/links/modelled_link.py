@@ -21,12 +21,7 @@ def modelled(
 ) -> Setting:
     """Describes two workers on a link to the model of time.
 
-    Args:
-      strategy: name of the strategy.
-      step_seconds: measured time of a local step.
-      sync_period: local steps in a round.
-      rate: rate of the link.
-      num_bytes: size of a model, and so of a gradient.
+    `num_bytes` is the size of a model, and so of a gradient.
     """
     built = build_strategy(Config(strategy=strategy, num_workers=NUM_WORKERS))
     num_means = sync_period if built.mean_of == "gradients" else 1

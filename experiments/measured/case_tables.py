@@ -3,12 +3,7 @@
 from collections.abc import Iterable
 
 from experiments.measured.network_numbers import numbers_of
-from experiments.measured.network_records import (
-    Record,
-    groups,
-    name_of,
-    rate_of,
-)
+from experiments.measured.network_records import Record, groups, name_of, rate_of
 from experiments.pages.sections import Section, Table
 from experiments.paper.presets import NUM_EXAMPLES
 

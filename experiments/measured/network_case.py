@@ -49,12 +49,8 @@ def list_cases(
 ) -> list[Case]:
     """Lists all cases, those of the fastest links first.
 
-    Args:
-      hosts: numbers of hosts.
-      rates: rates of their links.
-      strategies: names, each with a rank or "stream" after a colon.
-      sync_periods: τ of strategies that do not communicate at every step.
-      options: repetitions, width and depth of all of them.
+    Strategies that communicate at every step only have a sync period of 1. All cases
+    have the repetitions, width and depth that `options` gives.
     """
     if options[0] < 2:
         raise ValueError(f"repetitions must be at least 2, got {options[0]}")

@@ -4,12 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from experiments.links.hosts import bits_per_second
 from experiments.measured.network_numbers import Numbers, numbers_of
-from experiments.measured.network_records import (
-    Record,
-    groups,
-    name_of,
-    rate_of,
-)
+from experiments.measured.network_records import Record, groups, name_of, rate_of
 from experiments.pages.figures import Line, draw_lines
 from experiments.pages.sections import Picture, Section, Table
 

@@ -93,12 +93,7 @@ def model_link(
 ) -> dict:
     """Measures the local steps of all strategies, and models what the link adds.
 
-    Args:
-      rate: rate of the modelled link.
-      sync_period: local steps in a round.
-      repetitions: rounds of every strategy to measure.
-      why: the reason why there is no real link.
-      watch: called with the progress.
+    The result says `why` there is no real link.
     """
     question = rate, sync_period, repetitions, True
     answers = ask_inside([], "experiments.measured.slow_link", question, 1, watch)

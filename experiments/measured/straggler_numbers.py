@@ -36,12 +36,7 @@ class MeasuredMean:
 
 
 def numbers_of(record: Record, label: str) -> Numbers:
-    """Computes medians over repetitions, and models the same rounds.
-
-    Args:
-      record: record of one slowdown.
-      label: label of a strategy.
-    """
+    """Computes a strategy's medians over repetitions, and models the same rounds."""
     hosts = [own[label] for own in record["samples"]]
     num_rounds, sync_period = record["num_rounds"], record["sync_period"]
 

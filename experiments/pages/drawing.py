@@ -84,12 +84,7 @@ def legend(figure: Figure, axes: Axes) -> None:
 
 
 def to_svg(figure: Figure, description: str) -> Markup:
-    """Renders a figure as an element of a page.
-
-    Args:
-      figure: figure made by `drawn`.
-      description: text for readers who cannot see it.
-    """
+    """Renders a figure as an element of a page, described for screen readers."""
     file = io.StringIO()
     _save(figure, file, "svg", transparent=True)
     svg = file.getvalue()

@@ -15,13 +15,7 @@ _TEMPLATES = jinja2.Environment(
 
 
 def to_page(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str:
-    """Writes a page.
-
-    Args:
-      title: title of the page.
-      lead: facts below the title.
-      sections: sections in order.
-    """
+    """Writes a page, with the facts of `lead` below its title."""
     return _TEMPLATES.get_template("page.html.jinja").render(
         title=title, lead=lead, sections=sections, slug=slug, to_svg=to_svg
     )

@@ -9,12 +9,7 @@ from experiments.pages.sections import Section, Table, named_pictures
 def to_markdown(
     sections: Iterable[Section], images: Mapping[str, str] | None = None
 ) -> str:
-    """Writes sections as Markdown.
-
-    Args:
-      sections: sections in order.
-      images: paths of the pictures, by the names of `named_pictures`.
-    """
+    """Writes sections as Markdown; `images` has paths by `named_pictures`' names."""
     sections, blocks = list(sections), []
     pictures = named_pictures(sections)
     for section in sections:

@@ -41,7 +41,11 @@ def cells(record: Record, fields: Iterable[str] = tuple(COLUMNS)) -> list[str]:
 
 def results(runs: Mapping[str, Run]) -> Section:
     """Shows the last record of every run; for a few runs, also curves."""
-    rows = [[name, *_last_cells(run), _outcome(run)] for name, run in runs.items()]
+    nothing = ["—"] * len(COLUMNS)
+    rows = [
+        [name, *(cells(x.records[-1]) if x.records else nothing), _outcome(x)]
+        for name, x in runs.items()
+    ]
     few = len(runs) <= MAX_LINES
     records = {name: run.records for name, run in runs.items() if run.records}
     return Section(
@@ -83,10 +87,6 @@ def options(runs: Mapping[str, Run]) -> Section:
         rows = [[run, *(values[name][i] for name in own)] for i, run in enumerate(runs)]
         tables.append(Table(["Run", *own], rows, "Different between runs"))
     return Section("Options of every run", "", tables, folded=True)
-
-
-def _last_cells(run: Run) -> list[str]:
-    return cells(run.records[-1]) if run.records else ["—"] * len(COLUMNS)
 
 
 def _pictures(runs: Mapping[str, list[Record]]) -> list[Picture]:

@@ -23,9 +23,7 @@ class _Relative(NamedTuple):
 def relative_time(run: Run, mean_cost: float) -> float:
     """Computes the time of a run, divided by that of its local steps alone.
 
-    Args:
-      run: a run that has facts.
-      mean_cost: cost of one mean of a whole model, in local steps.
+    One mean of a whole model costs `mean_cost` local steps.
     """
     if run.facts is None:
         raise ValueError("run must have facts, got None; train it with a newer version")

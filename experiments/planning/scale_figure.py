@@ -5,14 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from experiments.pages.drawing import (
-    TEXT,
-    colour,
-    drawn,
-    legend,
-    line_style,
-    marker,
-)
+from experiments.pages.drawing import TEXT, colour, drawn, legend, line_style, marker
 from experiments.pages.sections import Picture, Section, Table
 from experiments.paper.published import NAMES
 from olsgd_jax.types import Option
@@ -35,12 +28,7 @@ Row = dict  # a model, a link, a number of workers, and their modelled times
 
 
 def section(rows: Sequence[Row], options: Mapping[str, Option]) -> Section:
-    """Shows modelled times.
-
-    Args:
-      rows: rows that `scale` has made.
-      options: options of its command line.
-    """
+    """Shows the rows that `scale` made with these options of its command line."""
     links = "; ".join(dict.fromkeys(LINK.format(**row) for row in rows))
     tables, pictures = [], []
     for model in dict.fromkeys(row["model"] for row in rows):

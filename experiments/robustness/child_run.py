@@ -12,12 +12,9 @@ from experiments.cli.output import CHECKPOINTS
 
 
 class ChildRun:
-    """Continues the run in a directory, or starts one.
+    """Continues the run in the directory `out`, or starts one.
 
-    Args:
-      out: the directory.
-      options: options of `experiments.train`.
-      environment: variables added to those of this process.
+    Takes options of `experiments.train`, and environment variables to add.
     """
 
     def __init__(

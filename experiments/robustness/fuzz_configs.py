@@ -44,9 +44,7 @@ GOOD: dict[str, st.SearchStrategy] = {
     "weight_decay": st.floats(0, 0.01),
     "seed": st.integers(0, 2**32 - 1),
     "evaluate": st.lists(
-        st.sampled_from(get_args(EvaluatedModel)),
-        min_size=1,
-        unique=True,
+        st.sampled_from(get_args(EvaluatedModel)), min_size=1, unique=True
     ),
     "evaluate_every": st.integers(1, 3),
 }
@@ -82,23 +80,16 @@ ODD = st.one_of(
     st.builds(object),
 )
 # Sizes of single options that are refused, or take too much time or memory.
-SIZES = st.sampled_from(
-    [
-        ("num_workers", 1440),
-        ("num_workers", 1441),
-        ("num_workers", 10**9),
-        ("batch_size", 181),
-        ("batch_size", 10**9),
-        ("sync_period", 10**9),
-        ("width", 10**9),
-        ("evaluate_every", 10**9),
-        ("concentration", 1e-12),
-        ("concentration", 1e12),
-        ("dataset", "cifar10"),
-        ("augment", True),
-        ("model", "resnet8"),
-    ]
-)
+_SIZES = {
+    "num_workers": (1440, 1441, 10**9),
+    "batch_size": (181, 10**9),
+    **dict.fromkeys(("sync_period", "width", "evaluate_every"), (10**9,)),
+    "concentration": (1e-12, 1e12),
+    "dataset": ("cifar10",),
+    "augment": (True,),
+    "model": ("resnet8",),
+}
+SIZES = st.sampled_from([(name, x) for name, own in _SIZES.items() for x in own])
 
 
 @st.composite

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from olsgd_jax.training import MLP, load_dataset
+from olsgd_jax.types import ArrayTree
 
 CONTEXT = 64  # characters that the language model sees
 
@@ -25,11 +26,11 @@ class Problem(NamedTuple):
     examples: Callable[[np.ndarray], tuple]  # picked by random numbers in [0, 1)
     held_out: tuple
 
-    def init(self, key: jax.Array) -> optax.Params:
+    def init(self, key: jax.Array) -> ArrayTree:
         """Draws the params that all workers start from."""
         return self.model.init(key, jnp.asarray(self.held_out[0][:1]))["params"]
 
-    def loss(self, params: optax.Params, batch: tuple) -> jax.Array:
+    def loss(self, params: ArrayTree, batch: tuple) -> jax.Array:
         """Computes the mean cross-entropy of a batch."""
         inputs, labels = batch
         logits = jnp.asarray(self.model.apply({"params": params}, inputs))

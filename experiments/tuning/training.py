@@ -45,9 +45,7 @@ def train(case: Case, problem: Problem) -> Iterator[tuple[int, float]]:
 def hand_over(state: tuple, tx: optax.GradientTransformation) -> tuple:
     """Ends a warm-up: `tx` starts with the current params and optimizer state.
 
-    Args:
-      state: all workers' params and state of a `distribute` with `sync_sgd`.
-      tx: a `distribute` of the same optimizer with another strategy.
+    `state` is of a `distribute` with `sync_sgd`, and `tx` one of the same optimizer.
     """
     params, warm = state
     fresh = to_workers(tx.init(consensus_of(params)), NUM_WORKERS)
