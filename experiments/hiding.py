@@ -15,21 +15,14 @@ from rich.console import Console
 
 from experiments.cli.options import command_parser, count
 from experiments.cli.table import make_table
+from experiments.links.hosts import why_not
+from experiments.measured import network_case
 from experiments.measured.network_numbers import numbers_of
-from experiments.measured.network_rounds import measure
-from experiments.measured.network_work import Work
 from experiments.measured.turns import Samples
-from experiments.processes.host_processes import answer, ask_all, join, parse_or_measure
-from olsgd_jax.training import end_together
 
 CASES = (
-    "200mbit:8",
-    "200mbit:48",
-    "100mbit:16",
-    "100mbit:96",
-    "50mbit:32",
-    "50mbit:192",
-)
+    "200mbit:8", "200mbit:48", "100mbit:16", "100mbit:96", "50mbit:32", "50mbit:192",
+)  # fmt: skip
 
 
 def row(samples: Samples) -> list[str]:
@@ -54,15 +47,8 @@ HEADS = (
 
 def run_case(rate: str, sync_period: int, repetitions: int) -> Samples:
     """Measures one rate and one sync period, in two processes on two hosts."""
-    question = sync_period, repetitions
-    return ask_all("experiments.hiding", question, num_hosts=2, rate=rate)[0]
-
-
-@end_together()
-def run_process(sync_period: int, repetitions: int) -> None:
-    """Takes part in one measurement, as `ask_all` starts it."""
-    join()
-    answer(measure(Work("overlap_local_sgd", sync_period), repetitions))
+    case = network_case.Case(2, rate, "overlap_local_sgd", sync_period, repetitions)
+    return network_case.run_case(case)["samples"]
 
 
 def main() -> None:
@@ -70,7 +56,9 @@ def main() -> None:
     add = parser.add_argument
     add("cases", nargs="*", default=CASES, help="rate:sync_period, as in 200mbit:16")
     add("--repetitions", type=count, default=30, help="rounds of each kind")
-    args = parse_or_measure(parser, run_process)
+    args = parser.parse_args()
+    if reason := why_not():
+        parser.error(reason)
     console = Console(width=max(Console().width, 120))
     rows = []
     for case in args.cases:

@@ -49,10 +49,7 @@ FINDINGS = [
         "Overlap Local-SGD above CoCoD-SGD",
         _over("iid", OVERLAP, "cocod_sgd", SYNC_PERIODS),
     ),
-    Finding(
-        "CoCoD-SGD above EAMSGD",
-        _over("iid", "cocod_sgd", "easgd", SYNC_PERIODS),
-    ),
+    Finding("CoCoD-SGD above EAMSGD", _over("iid", "cocod_sgd", "easgd", SYNC_PERIODS)),
     *(
         Finding(
             f"{NAMES[strategy]} loses accuracy with τ",

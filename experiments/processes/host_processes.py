@@ -159,11 +159,7 @@ def _run_all(
             for i, command in enumerate(commands):
                 process = subprocess.Popen(
                     command,
-                    env={
-                        **os.environ,
-                        **KEEP_MEMORY,
-                        **variables(coordinator, num, i),
-                    },
+                    env={**os.environ, **KEEP_MEMORY, **variables(coordinator, num, i)},
                     stdout=outputs[i],
                     stderr=errors[i],
                 )
