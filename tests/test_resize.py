@@ -12,8 +12,7 @@ from olsgd_jax import init_state, worker_mesh
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training import Config
 from olsgd_jax.training.components import build
-from olsgd_jax.training.recovery.elastic import resized
-from olsgd_jax.training.recovery.regroup import like_workers
+from olsgd_jax.training.recovery.elastic import like_workers, resized
 from tests.helpers import as_tree
 
 RATED = ("overlap_local_sgd", "slowmo")  # strategies that can count steps

@@ -3,7 +3,7 @@
 from olsgd_jax.training.components.assembly import Components as Components
 from olsgd_jax.training.components.assembly import build as build
 from olsgd_jax.training.components.assembly import build_mesh as build_mesh
-from olsgd_jax.training.components.network import build_task as build_task
+from olsgd_jax.training.components.assembly import build_task as build_task
 from olsgd_jax.training.components.optimizer import build_optimizer as build_optimizer
 from olsgd_jax.training.components.optimizer import build_schedule as build_schedule
 from olsgd_jax.training.components.strategy import build_strategy as build_strategy

@@ -1,5 +1,7 @@
 """All components of a training run, as its config names them."""
 
+import math
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -7,20 +9,21 @@ import jax
 import optax
 from jax.sharding import Mesh
 
+from olsgd_jax._checks import check_choice
 from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.training.components.memory import check_memory
-from olsgd_jax.training.components.network import build_task
 from olsgd_jax.training.components.optimizer import build_optimizer, build_schedule
 from olsgd_jax.training.components.strategy import build_strategy
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
 from olsgd_jax.training.data.dataset import Dataset
+from olsgd_jax.training.data.images import crop_and_flip, normalise
 from olsgd_jax.training.data.named_datasets import load_dataset
 from olsgd_jax.training.data.named_partitions import make_partition
-from olsgd_jax.training.tasks import Task
+from olsgd_jax.training.models import MODELS, make_model
+from olsgd_jax.training.tasks import Task, classification
 from olsgd_jax.types import Batch, Shards
 from olsgd_jax.workers.mesh import process_devices, share_workers, worker_mesh
 
@@ -67,7 +70,7 @@ def build(config: Config, dataset: Dataset | None = None) -> Components:
         config.concentration,
     )
     task = build_task(config, dataset)
-    check_memory(config, dataset, task)
+    _check_memory(config, dataset, task)
     schedule = build_schedule(config, sum(map(len, shards)))
     strategy = build_strategy(config, schedule)
     optimizer = build_optimizer(config, schedule)
@@ -102,6 +105,31 @@ def build(config: Config, dataset: Dataset | None = None) -> Components:
     )
 
 
+def build_task(config: Config, dataset: Dataset) -> Task:
+    """Builds the network and its loss, for inputs like the data set's.
+
+    >>> import jax
+    >>> from olsgd_jax.training import Config, load_dataset
+    >>> from olsgd_jax.training.components import build_task
+    >>> task = build_task(Config(width=32), load_dataset("digits"))
+    >>> params, _ = task.init(jax.random.key(0))
+    >>> sum(x.size for x in jax.tree.leaves(params))
+    2410
+    """
+    check_choice("model", config.model, tuple(MODELS))
+    one_batch = dataset.train_inputs[:1]
+    _check_fit(config, one_batch.ndim)
+    options = {"dropout": config.dropout} if config.model == "mlp" else {}
+    return classification(
+        make_model(
+            config.model, dataset.num_classes, config.width, config.dtype, **options
+        ),
+        jax.ShapeDtypeStruct(one_batch.shape, one_batch.dtype),
+        augment=crop_and_flip if config.augment else None,
+        prepare=normalise if one_batch.dtype == "uint8" else None,
+    )
+
+
 def build_mesh(config: Config) -> Mesh | None:
     """Places the workers: one device each, or several as lanes of a device.
 
@@ -130,3 +158,60 @@ def build_mesh(config: Config) -> Mesh | None:
         places = own
     chosen = [device for devices in devices for device in devices[:places]]
     return worker_mesh(places * num_processes, chosen)
+
+
+def _check_fit(config: Config, ndim: int) -> None:
+    """Raises unless model and options fit a data set of images, or of vectors."""
+    kind = "images" if ndim == 4 else "vectors"
+    if MODELS[config.model].inputs != ndim:
+        names = [name for name, model in MODELS.items() if model.inputs == ndim]
+        raise ValueError(
+            f"model must be one of {', '.join(names)} for {config.dataset}, which has "
+            f"{kind}, got {config.model!r}"
+        )
+    if config.augment and ndim != 4:
+        raise ValueError(
+            f"augment must be False for {config.dataset}, which has {kind}"
+        )
+    if config.dropout and config.model != "mlp":
+        raise ValueError(
+            f"dropout must be 0 for {config.model}, which has no such layer, "
+            f"got {config.dropout}"
+        )
+
+
+def _check_memory(config: Config, dataset: Dataset, task: Task) -> None:
+    """Raises if a run cannot fit into memory, before anything is put there.
+
+    Counts the least that a process needs: the batches of one round, and for each of its
+    workers the parameters, their gradient and the optimizer's momentum.
+    """
+    own = config.num_workers / jax.process_count()
+    example = dataset.train_inputs[:1].nbytes + dataset.train_labels[:1].nbytes
+    batches = own * config.sync_period * config.batch_size * example
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if batches > host:
+        raise ValueError(
+            "sync_period, batch_size and num_workers must let the batches of a round "
+            f"fit into memory, got {_words(batches)} of them and {_words(host)}; use "
+            "smaller ones"
+        )
+    params, _ = jax.eval_shape(task.init, jax.random.key(0))
+    sizes = [x.dtype.itemsize * math.prod(x.shape) for x in jax.tree.leaves(params)]
+    models, devices = own * 3 * sum(sizes), _device_memory() or host
+    if models > devices:
+        raise ValueError(
+            "width and num_workers must let the models of all workers fit into memory, "
+            f"got {_words(models)} of models, gradients and momentum and "
+            f"{_words(devices)}; use smaller ones"
+        )
+
+
+def _device_memory() -> int | None:
+    """Counts the bytes of this process' devices; None where they are the host's."""
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    return sum(x.get("bytes_limit", 0) for x in stats) or None
+
+
+def _words(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:,.3g} GB"

@@ -1,58 +1,61 @@
-"""Another number of workers from one round to the next: n of them where m were.
+"""Changing the number of workers between two rounds, from m to n.
 
 The first min(m, n) workers stay. With x̄ the consensus of all m, z the anchor, sᵢ the
 model state and eᵢ what else a strategy keeps for each worker (PowerSGD's error):
 
-    n > m    xᵢ ← z, or x̄ where the strategy keeps no anchor     for every new worker
+    n > m    xᵢ ← z, or x̄ if the strategy keeps no anchor        for every new worker
              sᵢ ← meanⱼ sⱼ,  eᵢ ← 0
-    n < m    xᵢ ← xᵢ + (x̄ − mean of xⱼ over those who stay)      for all who stay
+    n < m    xᵢ ← xᵢ + (x̄ − mean of xⱼ over the workers who stay)  for all who stay
              sᵢ ← meanⱼ sⱼ,  eᵢ ← eᵢ + (meanⱼ eⱼ − mean of eⱼ over those who stay)
 
-What else those who stay have is theirs, and anchor and velocity go on as they were. So
-when workers leave, what they have learned stays: the consensus and what is evaluated
-with it are where they were, the mean that Overlap Local-SGD takes next is the one that
-it would have taken, and the virtual model stays too, but for that of EASGD, which
-weighs the anchor by m. New workers draw the consensus towards the anchor. The model
-state is averaged rather than moved: a variance that is moved could become negative.
+Workers who stay keep everything else, and anchor and velocity do not change. So nothing
+is lost when workers leave: the consensus stays where it was, the next mean of Overlap
+Local-SGD is the one it would have been, and the virtual model stays too, except that of
+EASGD, which weighs the anchor by m. New workers move the consensus toward the anchor.
+The model state is averaged rather than shifted because a shift could make a variance
+negative.
 
-A new worker has a fresh optimizer, whose count of steps goes on. Where the equations
-know one optimizer state for all workers (synchronous SGD, PowerSGD), it gets that one;
-otherwise their models would part. Means are taken as x₀ + meanᵢ (xᵢ − x₀), which is
-exactly x₀ where all are equal: strategies that make workers equal keep them so.
+A new worker has a fresh optimizer whose step count continues. If all workers must share
+one optimizer state (synchronous SGD, PowerSGD), a new worker gets a copy of it;
+otherwise their models would drift apart. Means are computed as x₀ + meanᵢ (xᵢ − x₀),
+which is exactly x₀ if all are equal, so equal workers stay equal.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh, Sharding
 
 from olsgd_jax.reductions.exact import worker_mean
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.model_state import averaged_part, mix_model_state
+from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.training.components import Components
 from olsgd_jax.training.config import Config
-from olsgd_jax.training.recovery.regroup import regrouped
-from olsgd_jax.training.recovery.restart import start_workers
-from olsgd_jax.types import ArrayTree, ModelState
-from olsgd_jax.workers.axis import on_workers
+from olsgd_jax.types import ArrayTree, ModelState, Params
+from olsgd_jax.workers.axis import WORKERS, on_workers
 from olsgd_jax.workers.sharding import place, state_shardings
+
+COPIES = "copies"
+"""Name of the mesh axis along which devices hold the same workers."""
 
 
 def resized(state: WorkerState, config: Config, components: Components) -> WorkerState:
-    """Gives a run the number of workers that its config asks for.
+    """Changes the number of workers to the one in the config.
 
     Args:
       state: state of m workers, between rounds, placed as `like_workers` says.
-      config: options of the run from here on; it has n workers.
+      config: options of the run from here on, with n workers.
       components: components of that config.
     """
     m = len(state.round)
     if m == config.num_workers:
         return state
-    mesh = regrouped(components.mesh, m)
+    mesh = _regrouped(components.mesh, m)
 
     def resize(state: WorkerState) -> WorkerState:
         if config.num_workers < m:
@@ -63,11 +66,91 @@ def resized(state: WorkerState, config: Config, components: Components) -> Worke
     return jax.jit(resize, out_shardings=shardings)(state)
 
 
+def like_workers(tree: ArrayTree, num_workers: int, mesh: Mesh | None) -> ArrayTree:
+    """Gives shapes and shardings of arrays for a different number of workers.
+
+    Args:
+      tree: arrays with a leading worker axis.
+      num_workers: the different number.
+      mesh: mesh of the tree; None for lanes of one device.
+
+    >>> import jax.numpy as jnp
+    >>> like_workers({"w": jnp.zeros((4, 2))}, 3, mesh=None)["w"].shape
+    (3, 2)
+    """
+
+    def shape(x: jax.Array, sharding: Sharding | None = None) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(
+            (num_workers, *x.shape[1:]), x.dtype, sharding=sharding
+        )
+
+    if mesh is None:
+        return jax.tree.map(lambda x: shape(x, x.sharding), tree)
+    mesh = _regrouped(mesh, num_workers)
+    return jax.tree.map(shape, tree, state_shardings(jax.tree.map(shape, tree), mesh))
+
+
+def start_workers(
+    model: tuple[Params, ModelState],
+    state: WorkerState,
+    config: Config,
+    components: Components,
+) -> WorkerState:
+    """Starts all workers from one model in the middle of a run.
+
+    Momentum, velocities and the like are as before the first step. Counts of steps and
+    rounds continue, so that schedules do.
+
+    Args:
+      model: params and model state, without a worker axis.
+      state: state of the run, with any number of workers; its counts are kept.
+      config: options of the run, with the number of workers to start.
+      components: components of the run.
+    """
+
+    def start(model: tuple[Params, ModelState], state: WorkerState) -> WorkerState:
+        params, model_state = model
+        fresh = init_state(
+            params,
+            components.optimizer,
+            components.strategy,
+            mesh=components.mesh,
+            num_workers=config.num_workers,
+            model_state=model_state,
+            seed=config.seed,
+        )
+        counted = jax.tree.map(_keep_counts, fresh, state)
+        return counted._replace(key=fresh.key)
+
+    shardings = state_shardings(jax.eval_shape(start, model, state), components.mesh)
+    return jax.jit(start, out_shardings=shardings)(model, state)
+
+
+def _keep_counts(new: jax.Array, old: jax.Array) -> jax.Array:
+    if jnp.issubdtype(new.dtype, jnp.inexact):
+        return new
+    return jnp.broadcast_to(old[0], new.shape)
+
+
+def _regrouped(mesh: Mesh | None, num_workers: int) -> Mesh | None:
+    """Groups the slots of a mesh so that every group has the same number of workers.
+
+    The devices of a group hold copies of the same workers.
+    """
+    slots = 1 if mesh is None else mesh.shape[WORKERS]
+    groups = math.gcd(slots, num_workers)
+    if mesh is None or groups == slots:
+        return mesh
+    devices = mesh.devices.reshape(groups, -1, *mesh.devices.shape[1:])
+    names = (WORKERS, COPIES, *mesh.axis_names[1:])
+    return Mesh(devices, names, axis_types=(AxisType.Auto,) * devices.ndim)
+
+
 def _shrunk(
     state: WorkerState, num_stay: int, strategy: Strategy, mesh: Mesh | None
 ) -> WorkerState:
     m = len(state.round)
-    # The mean with these weights is that of all less that of those who stay.
+    # With these weights the mean is that of all workers minus that of those who stay.
     weights = [1 - m / num_stay] * num_stay + [1.0] * (m - num_stay)
 
     def folded(tree: ArrayTree) -> ArrayTree:
@@ -89,8 +172,9 @@ def _grown(
     m, strategy = len(state.round), components.strategy
     anchor = getattr(state.strategy_state, "anchor", None)
     params = _mean(state.params, mesh) if anchor is None else anchor
-    model = params, _averaged(state.model_state, mesh)
-    fresh = start_workers(_first(model), state, config, components)
+    models = params, _averaged(state.model_state, mesh)
+    model = jax.tree.map(lambda x: x[0], models)
+    fresh = start_workers(model, state, config, components)
 
     copy_first = functools.partial(
         jax.tree.map,
@@ -104,13 +188,13 @@ def _grown(
     joined = jax.tree.map(
         lambda old, new: jnp.concatenate([old, new[m:]]), state, fresh
     )
-    # XLA of JAX 0.12 aborts if it has to move arrays straight from groups of devices
-    # that hold the same workers to the new mesh; it does so in two steps from here.
+    # XLA of JAX 0.12 aborts if it has to move arrays directly from groups of devices
+    # with the same workers to the new mesh. This makes it take two steps.
     return place(joined, state_shardings(joined, mesh))
 
 
 def _averaged(model_state: ModelState, mesh: Mesh | None) -> ModelState:
-    """Gives all workers the mean of what is floating-point; counters stay."""
+    """Gives all workers the mean of floating-point arrays; counters stay."""
     mean = _mean(averaged_part(model_state, "averaged"), mesh)
     return mix_model_state(model_state, mean, mean_of="end")
 
@@ -136,7 +220,3 @@ def _mean_from_first(
         return apart * jnp.array(weights, x.dtype).reshape(-1, *[1] * (x.ndim - 1))
 
     return on_workers(worker_mean, mesh)(jax.tree.map(weighted, tree))
-
-
-def _first(tree: ArrayTree) -> ArrayTree:
-    return jax.tree.map(lambda x: x[0], tree)

@@ -30,8 +30,7 @@ from olsgd_jax.training.records.provenance import (
 )
 from olsgd_jax.training.records.rows import from_row, to_row
 from olsgd_jax.training.records.types import Entry, Layout, Resumed, kept_records
-from olsgd_jax.training.recovery.elastic import resized
-from olsgd_jax.training.recovery.regroup import like_workers
+from olsgd_jax.training.recovery.elastic import like_workers, resized
 from olsgd_jax.types import Option
 
 FREE = ("num_workers", "num_rounds", "data_dir", "mapping")

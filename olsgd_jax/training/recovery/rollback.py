@@ -27,7 +27,7 @@ from olsgd_jax.training.components import (
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.options import between, settle_options, whole
 from olsgd_jax.training.records.types import Entry, Resumed, Rollback, kept_entries
-from olsgd_jax.training.recovery.restart import start_workers
+from olsgd_jax.training.recovery.elastic import start_workers
 from olsgd_jax.training.recovery.resume import Progress, restore, steps_ahead
 
 
