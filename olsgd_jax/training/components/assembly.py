@@ -1,6 +1,5 @@
-"""All components of a training run, as its config names them."""
+"""All components of a training run, built from its config."""
 
-import math
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,7 +8,6 @@ import jax
 import optax
 from jax.sharding import Mesh
 
-from olsgd_jax._checks import check_choice
 from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
@@ -38,18 +36,18 @@ class Components(NamedTuple):
     """
 
     dataset: Dataset
-    shards: Shards  # which examples are whose
+    shards: Shards  # indices of every worker's examples
     task: Task
     schedule: optax.Schedule  # local steps so far -> learning rate
     optimizer: optax.GradientTransformation
     strategy: Strategy
     mesh: Mesh | None  # None: workers are lanes of one device
-    batches: Callable[[int], Batch]  # of any round; rounds count from 0
+    batches: Callable[[int], Batch]  # round, from 0 -> its batches
     init: Callable[[], WorkerState]  # the state before the first round
 
 
 def build(config: Config, dataset: Dataset | None = None) -> Components:
-    """Builds all that a config names, and trains nothing.
+    """Builds everything that a config names, without training.
 
     Args:
       config: options of the run.
@@ -116,14 +114,14 @@ def build_task(config: Config, dataset: Dataset) -> Task:
     >>> sum(x.size for x in jax.tree.leaves(params))
     2410
     """
-    check_choice("model", config.model, tuple(MODELS))
+    options = {"dropout": config.dropout} if config.model == "mlp" else {}
+    module = make_model(
+        config.model, dataset.num_classes, config.width, config.dtype, **options
+    )
     one_batch = dataset.train_inputs[:1]
     _check_fit(config, one_batch.ndim)
-    options = {"dropout": config.dropout} if config.model == "mlp" else {}
     return classification(
-        make_model(
-            config.model, dataset.num_classes, config.width, config.dtype, **options
-        ),
+        module,
         jax.ShapeDtypeStruct(one_batch.shape, one_batch.dtype),
         augment=crop_and_flip if config.augment else None,
         prepare=normalise if one_batch.dtype == "uint8" else None,
@@ -133,9 +131,9 @@ def build_task(config: Config, dataset: Dataset) -> Task:
 def build_mesh(config: Config) -> Mesh | None:
     """Places the workers: one device each, or several as lanes of a device.
 
-    A config that names no mapping gets a device for every worker, or as many as there
-    are that can share the workers evenly; None is one device for all. All processes
-    have as many workers, and as many devices for them.
+    If the config names no mapping, the mesh has as many slots as there are devices that
+    can share the workers evenly, or it is None if that is one device. All processes
+    have the same number of workers and of devices for them.
 
     >>> from olsgd_jax.training import Config
     >>> from olsgd_jax.training.components import build_mesh
@@ -151,13 +149,13 @@ def build_mesh(config: Config) -> Mesh | None:
     if config.mapping == "vmap":
         return None
     own, devices = share_workers(m, num_processes), process_devices()
-    places = max(x for x in range(1, own + 1) if own % x == 0 and x <= len(devices[0]))
-    if config.mapping is None and places == 1 < m and num_processes == 1:
+    slots = max(x for x in range(1, own + 1) if own % x == 0 and x <= len(devices[0]))
+    if config.mapping is None and slots == 1 < m and num_processes == 1:
         return None
     if config.mapping == "pmap":
-        places = own
-    chosen = [device for devices in devices for device in devices[:places]]
-    return worker_mesh(places * num_processes, chosen)
+        slots = own
+    chosen = [device for devices in devices for device in devices[:slots]]
+    return worker_mesh(slots * num_processes, chosen)
 
 
 def _check_fit(config: Config, ndim: int) -> None:
@@ -193,25 +191,22 @@ def _check_memory(config: Config, dataset: Dataset, task: Task) -> None:
     if batches > host:
         raise ValueError(
             "sync_period, batch_size and num_workers must let the batches of a round "
-            f"fit into memory, got {_words(batches)} of them and {_words(host)}; use "
-            "smaller ones"
+            f"fit into memory, got {_gigabytes(batches)} of them and "
+            f"{_gigabytes(host)}; use smaller ones"
         )
     params, _ = jax.eval_shape(task.init, jax.random.key(0))
-    sizes = [x.dtype.itemsize * math.prod(x.shape) for x in jax.tree.leaves(params)]
-    models, devices = own * 3 * sum(sizes), _device_memory() or host
+    sizes = [x.dtype.itemsize * x.size for x in jax.tree.leaves(params)]
+    models = own * 3 * sum(sizes)
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    # CPUs give no limit: their memory is the host's.
+    devices = sum(x.get("bytes_limit", 0) for x in stats) or host
     if models > devices:
         raise ValueError(
             "width and num_workers must let the models of all workers fit into memory, "
-            f"got {_words(models)} of models, gradients and momentum and "
-            f"{_words(devices)}; use smaller ones"
+            f"got {_gigabytes(models)} of models, gradients and momentum and "
+            f"{_gigabytes(devices)}; use smaller ones"
         )
 
 
-def _device_memory() -> int | None:
-    """Counts the bytes of this process' devices; None where they are the host's."""
-    stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    return sum(x.get("bytes_limit", 0) for x in stats) or None
-
-
-def _words(num_bytes: float) -> str:
+def _gigabytes(num_bytes: float) -> str:
     return f"{num_bytes / 1e9:,.3g} GB"
