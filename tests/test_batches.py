@@ -151,7 +151,7 @@ def test_the_smallest_shard_limits_the_batches():
 @pytest.mark.parametrize("num_shards", [0, 3])
 def test_another_number_of_shards_than_workers_is_an_error(num_shards):
     shards, sizes = [np.arange(2)] * num_shards, {"sync_period": 1, "batch_size": 1}
-    with pytest.raises(ValueError, match=f"got {num_shards} shards and 4 places"):
+    with pytest.raises(ValueError, match=f"got {num_shards} shards and 4 slots"):
         make_batches(np.arange(8), shards, seed=0, mesh=worker_mesh(4), **sizes)
-    with pytest.raises(ValueError, match="got 0 shards and 1 places"):
+    with pytest.raises(ValueError, match="got 0 shards and 1 slots"):
         make_batches(np.arange(8), [], seed=0, **sizes)

@@ -8,7 +8,6 @@ import tensorflow_datasets as tfds
 
 from olsgd_jax.training import load_dataset
 from olsgd_jax.training.data import cifar10 as module
-from olsgd_jax.training.data import decode
 from tests.fake_cifar10 import (
     NUM_EXAMPLES,
     images_and_labels,
@@ -20,7 +19,7 @@ from tests.fake_cifar10 import (
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "NUM_EXAMPLES", NUM_EXAMPLES)
-    monkeypatch.setattr(decode, "CHUNK", 10)  # so that the last one is smaller
+    monkeypatch.setattr(module, "CHUNK", 10)  # so that the last one is smaller
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "data"
 
@@ -51,7 +50,7 @@ def test_the_environment_says_where_the_data_are(root, monkeypatch):
 def test_images_are_decoded_once_and_read_as_they_are_indexed(root, monkeypatch):
     write_cifar10(root)
     load_dataset("cifar10", root)
-    monkeypatch.setattr(module, "decode_images", None)
+    monkeypatch.setattr(module, "_decode_images", None)
     dataset = load_dataset("cifar10", root)
     assert_is_fake(dataset)
     assert isinstance(dataset.train_inputs, np.memmap)

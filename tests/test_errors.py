@@ -50,7 +50,6 @@ INTERNAL = {
     "experiments/robustness/same_run.py",
     "experiments/paper/relative_time.py",
     "olsgd_jax/training/data/array_cache.py",
-    "olsgd_jax/training/data/decode.py",
 }
 
 

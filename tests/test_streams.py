@@ -5,7 +5,7 @@ import pytest
 
 from olsgd_jax import worker_mesh
 from olsgd_jax.training import make_batches
-from olsgd_jax.training.data.streams import make_stream
+from olsgd_jax.training.data.batches import make_stream
 
 
 @pytest.mark.parametrize("reshuffle", [True, False])
@@ -57,7 +57,7 @@ def test_a_long_first_round_takes_one_step_more_of_the_same_stream():
     np.testing.assert_array_equal(stream(long)[:, :18], stream(plain))
 
 
-def test_a_place_of_the_mesh_gets_the_batches_of_all_its_workers():
+def test_a_slot_of_the_mesh_gets_the_batches_of_all_its_workers():
     in_lanes = batches_of()(1)["labels"]
     on_two = batches_of(mesh=worker_mesh(2))(1)["labels"]
     np.testing.assert_array_equal(on_two, in_lanes)

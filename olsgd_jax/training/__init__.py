@@ -22,12 +22,10 @@ from olsgd_jax.training.data.batches import make_batches
 from olsgd_jax.training.data.dataset import Dataset
 from olsgd_jax.training.data.images import crop_and_flip, normalise
 from olsgd_jax.training.data.named_datasets import load_dataset, outline_dataset
-from olsgd_jax.training.data.named_partitions import (
+from olsgd_jax.training.data.partition import (
     PARTITIONS,
     label_histogram,
     make_partition,
-)
-from olsgd_jax.training.data.partition import (
     partition_dirichlet,
     partition_iid,
     partition_paper_non_iid,

@@ -8,7 +8,7 @@ from olsgd_jax.round.worker_round import make_worker_round
 from olsgd_jax.timing.payload import payload_bytes
 from olsgd_jax.training.components import Components, build
 from olsgd_jax.training.config import Config
-from olsgd_jax.training.data.named_partitions import label_histogram
+from olsgd_jax.training.data.partition import label_histogram
 
 
 class Facts(NamedTuple):

@@ -19,7 +19,7 @@ from olsgd_jax.training.data.batches import make_batches
 from olsgd_jax.training.data.dataset import Dataset
 from olsgd_jax.training.data.images import crop_and_flip, normalise
 from olsgd_jax.training.data.named_datasets import load_dataset
-from olsgd_jax.training.data.named_partitions import make_partition
+from olsgd_jax.training.data.partition import make_partition
 from olsgd_jax.training.models import MODELS, make_model
 from olsgd_jax.training.tasks import Task, classification
 from olsgd_jax.types import Batch, Shards

@@ -1,22 +1,29 @@
-"""Every worker's batches, as a function of the round's number alone.
+"""Every worker's batches, as a function of the round number alone.
 
-Local step k of a worker takes examples k b … (k + 1) b − 1 of its stream, for batches
-of b. No example is left out: a batch may hold the last examples of one pass over the
-shard and the first of the next. Nothing has to be remembered between rounds, and the
-sync period has no say in who sees what when. A worker with a smaller shard goes through
-it more often.
+A worker goes through its shard again and again, each pass (epoch) in another order.
+Laid end to end, the passes are one endless stream:
 
-A process holds the examples of its own workers, and reads no others.
+    stream of worker i = order(i, 0), order(i, 1), order(i, 2) ...
+
+The order of a pass depends only on (seed, worker, epoch), so any part of the stream can
+be computed without the parts before it. Local step k takes examples k b … (k + 1) b − 1
+of the stream, for batches of b. No example is left out: a batch may contain the last
+examples of one pass and the first of the next. Nothing has to be remembered between
+rounds, and the sync period does not change the order of the examples. A worker with a
+smaller shard goes through it more often.
+
+A process reads and holds only the examples of its own workers.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Int
 
 from olsgd_jax._checks import check_count, check_seed
-from olsgd_jax.training.data.streams import make_stream
 from olsgd_jax.types import Batch, Shards
 from olsgd_jax.workers.axis import WORKERS
 from olsgd_jax.workers.sharding import batch_shardings
@@ -37,15 +44,15 @@ def make_batches(
 
     Args:
       examples: a tree of NumPy arrays whose leading axis is the example, such as
-        {"inputs": ..., "labels": ...}. Those of this process' workers are copied.
+        {"inputs": ..., "labels": ...}. Those of this process's workers are copied.
       shards: indices of every worker's examples, as `make_partition` gives them.
       sync_period: τ, local steps in a round.
-      batch_size: examples of one worker at one local step; at most the size of any
-        shard.
+      batch_size: examples per worker and local step; at most the size of the
+        smallest shard.
       seed: seed of the order of every pass.
-      mesh: where the workers are; None for lanes of one device. Every process puts
-        together the batches of its own workers only.
-      reshuffle: whether every pass has another order; False repeats that of the first.
+      mesh: where the workers are; None for lanes of one device. A process makes the
+        batches of its own workers only.
+      reshuffle: whether every pass has another order; False repeats the first one.
       long_first_round: give round 0 one step more than τ.
 
     Returns:
@@ -69,23 +76,19 @@ def make_batches(
     # Where the examples of each worker begin among those that are held.
     begins = np.cumsum([0] + [len(shards[i]) for i in workers[:-1]])
 
-    def indices(round: int) -> dict[int, np.ndarray]:
+    def batches(round: int) -> Batch:
         first = round * sync_period + (long_first_round if round else 0)
         num_steps = sync_period + (0 if round else long_first_round)
-        place = first * batch_size, num_steps * batch_size
-        return {
-            i: (begin + stream(*place)).reshape(num_steps, batch_size)
+        span = first * batch_size, num_steps * batch_size
+        indices = {
+            i: (begin + stream(*span)).reshape(num_steps, batch_size)
             for i, stream, begin in zip(workers, streams, begins, strict=True)
         }
 
-    def batches(round: int) -> Batch:
-        places = indices(round)
-        num_steps = len(places[workers[0]])
-
         def take(x: np.ndarray) -> jax.Array:
-            def part(place: tuple[slice, ...] | None) -> np.ndarray:
-                chosen, *steps_and_batch = (place or (slice(None),))[:3]
-                taken = np.stack([places[i] for i in range(len(shards))[chosen]])
+            def part(index: tuple[slice, ...] | None) -> np.ndarray:
+                chosen, *steps_and_batch = (index or (slice(None),))[:3]
+                taken = np.stack([indices[i] for i in range(len(shards))[chosen]])
                 return x[taken[:, *steps_and_batch]]
 
             if mesh is None:
@@ -99,14 +102,50 @@ def make_batches(
     return batches
 
 
+def make_stream(
+    shard_size: int, seed: int, worker: int, reshuffle: bool = True
+) -> Callable[[int, int], Int[np.ndarray, " length"]]:
+    """Builds the stream of one worker.
+
+    Args:
+      shard_size: number of examples of the worker.
+      seed: seed of the order of every pass.
+      worker: i.
+      reshuffle: whether every pass has another order; False repeats the first one.
+
+    Returns:
+      stream(first, length) -> indices into the shard, for examples `first` …
+      `first + length − 1` of the stream.
+
+    >>> stream = make_stream(shard_size=3, seed=0, worker=0)
+    >>> sorted(stream(0, 3).tolist()), sorted(stream(3, 3).tolist())
+    ([0, 1, 2], [0, 1, 2])
+    """
+
+    # Two passes are kept: a round may span the end of one and the start of the next.
+    @functools.lru_cache(maxsize=2)
+    def order(epoch: int) -> Int[np.ndarray, " shard"]:
+        # A spawn key sets these generators apart from every other use of the seed.
+        sequence = np.random.SeedSequence(seed, spawn_key=(worker, epoch))
+        return np.random.default_rng(sequence).permutation(shard_size)
+
+    def stream(first: int, length: int) -> Int[np.ndarray, " length"]:
+        epochs = range(first // shard_size, (first + length - 1) // shard_size + 1)
+        orders = [order(epoch if reshuffle else 0) for epoch in epochs]
+        skipped = first % shard_size
+        return np.concatenate(orders)[skipped : skipped + length]
+
+    return stream
+
+
 def _local_workers(num_workers: int, mesh: Mesh | None) -> list[int]:
-    """Lists the workers with a device of this process."""
+    """Lists the workers that have a device of this process."""
     if mesh is None:
         return list(range(num_workers))
     shape = (num_workers,)
     sharding = batch_shardings(jax.ShapeDtypeStruct(shape, np.int32), mesh)
-    places = sharding.addressable_devices_indices_map(shape).values()
-    return sorted({i for (place,) in places for i in range(num_workers)[place]})
+    slices = sharding.addressable_devices_indices_map(shape).values()
+    return sorted({i for (chosen,) in slices for i in range(num_workers)[chosen]})
 
 
 def _check(
@@ -118,11 +157,11 @@ def _check(
 ) -> None:
     check_count("sync_period", sync_period)
     check_count("batch_size", batch_size)
-    num_workers, places = len(shards), 1 if mesh is None else mesh.shape[WORKERS]
-    if not num_workers or num_workers % places:
+    num_workers, slots = len(shards), 1 if mesh is None else mesh.shape[WORKERS]
+    if not num_workers or num_workers % slots:
         raise ValueError(
-            "shards must be one for each worker, and as many for each place of the "
-            f"mesh, got {num_workers} shards and {places} places"
+            "shards must be one per worker, with as many workers in each slot of the "
+            f"mesh, got {num_workers} shards and {slots} slots"
         )
     smallest = min(len(shard) for shard in shards)
     if batch_size > smallest:

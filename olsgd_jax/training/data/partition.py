@@ -1,34 +1,35 @@
-"""Partitions: which examples are whose, fixed for a whole training run.
+"""Partitions: which worker has which examples, fixed for a whole training run.
 
-Each is drawn from a seed and gives every worker its shard, the indices of its examples.
-Shards are disjoint.
+A partition is drawn from a seed and gives every worker its shard, the indices of its
+examples. Shards are disjoint.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Int
 
-from olsgd_jax._checks import check_count, check_number, check_seed
+from olsgd_jax._checks import check_choice, check_count, check_number, check_seed
 from olsgd_jax.types import Shards
 
 MAJOR_CLASSES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5, 7, 9, 2)
-"""The paper's 16 workers' major classes, numbered as they first appear in the data."""
+"""Major classes of the paper's 16 workers, numbered as they first occur in the data."""
 
 MAJOR_FRACTION = 0.64
-"""Of a worker's examples that are of its major class: 2,000 of 3,125."""
-
+"""Fraction of a worker's examples that are of its major class: 2,000 of 3,125."""
 
 MOST_EQUAL = 1e12
-"""The largest concentration; parts are equal long before it."""
+"""The largest concentration; far below it, parts are equal already."""
 
 
 def partition_iid(num_examples: int, num_workers: int, seed: int) -> Shards:
     """Deals examples to workers at random.
 
-    Shards are of equal size. Where num_workers does not divide num_examples, the
-    remainder, fewer than num_workers examples, is in no shard.
+    Shards have equal sizes. If num_workers does not divide num_examples, the remainder
+    of fewer than num_workers examples is in no shard.
 
     Args:
-      num_examples: how many there are.
+      num_examples: number of examples.
       num_workers: m, at most num_examples.
       seed: seed of the deal.
 
@@ -46,15 +47,15 @@ def partition_paper_non_iid(
 ) -> Shards:
     """Deals every worker mostly one class, as in the paper.
 
-    Shards are of equal size, as in `partition_iid`. A fraction of `MAJOR_FRACTION` of
-    each is of the worker's class in `MAJOR_CLASSES`, which is gone through again for
-    more workers. The rest is dealt from what is left, at random. With 16 workers some
-    classes are major twice, so that what is left is skewed itself.
+    Shards have equal sizes, as in `partition_iid`. A fraction of `MAJOR_FRACTION` of
+    each is of the worker's class in `MAJOR_CLASSES`, which repeats for more than 16
+    workers. The rest is dealt at random from what is left. With 16 workers some classes
+    are major twice, so what is left is skewed too.
 
     Args:
       labels: labels of all examples.
-      num_workers: m. No class may be asked for more than it has: of ten equal classes
-        7 to 10, 13 to 17, and 20 or more workers can be dealt to.
+      num_workers: m. Every class must have enough examples: ten equal classes suffice
+        for 7 to 10, 13 to 17, and 20 or more workers.
       seed: seed of the deal.
 
     >>> import numpy as np
@@ -68,8 +69,8 @@ def partition_paper_non_iid(
     _check_labels(labels)
     random = np.random.default_rng(seed)
     left = random.permutation(len(labels))
-    classes, first_places = np.unique(labels, return_index=True)
-    classes = classes[np.argsort(first_places)]
+    classes, firsts = np.unique(labels, return_index=True)
+    classes = classes[np.argsort(firsts)]
     shard_size = len(labels) // num_workers
     num_major = round(MAJOR_FRACTION * shard_size)
     majors = []
@@ -98,14 +99,14 @@ def partition_dirichlet(
 ) -> Shards:
     """Deals the examples of each class in proportions drawn from a Dirichlet.
 
-    Every example is in a shard, and shards differ in size. Whoever is left without any
-    example is given one from the largest shard.
+    Every example is in a shard, and shards differ in size. A worker without examples
+    gets one from the largest shard.
 
     Args:
       labels: labels of all examples.
       num_workers: m.
       concentration: above 0, up to `MOST_EQUAL`. The smaller, the fewer workers share
-        a class; large values come near to equal parts.
+        a class; large values give nearly equal parts.
       seed: seed of proportions and deal.
 
     >>> import numpy as np
@@ -130,6 +131,62 @@ def partition_dirichlet(
         poor, rich = np.argmin(sizes), np.argmax(sizes)
         shards[poor], shards[rich] = shards[rich][:1], shards[rich][1:]
     return shards
+
+
+PARTITIONS: dict[str, Callable[[np.ndarray, int, int, float], Shards]] = {
+    "iid": lambda labels, num_workers, seed, concentration: partition_iid(
+        len(labels), num_workers, seed
+    ),
+    "paper_non_iid": lambda labels, num_workers, seed, concentration: (
+        partition_paper_non_iid(labels, num_workers, seed)
+    ),
+    "dirichlet": lambda labels, num_workers, seed, concentration: partition_dirichlet(
+        labels, num_workers, concentration, seed
+    ),
+}
+"""Every partition by its name: labels, num_workers, seed, concentration -> shards."""
+
+
+def make_partition(
+    name: str,
+    labels: Int[np.ndarray, " examples"],
+    num_workers: int,
+    seed: int,
+    concentration: float = 0.5,
+) -> Shards:
+    """Draws a partition by its name in `PARTITIONS`.
+
+    Args:
+      name: "iid", "paper_non_iid" or "dirichlet".
+      labels: labels of all examples.
+      num_workers: m.
+      seed: seed of the draw.
+      concentration: parameter of "dirichlet"; the others ignore it.
+
+    >>> import numpy as np
+    >>> from olsgd_jax.training import make_partition
+    >>> labels = np.arange(1000) % 10
+    >>> len(make_partition("paper_non_iid", labels, num_workers=16, seed=0))
+    16
+    """
+    check_choice("partition", name, tuple(PARTITIONS))
+    return PARTITIONS[name](labels, num_workers, seed, concentration)
+
+
+def label_histogram(
+    labels: Int[np.ndarray, " examples"], shards: Shards, num_classes: int
+) -> Int[np.ndarray, "workers classes"]:
+    """Counts how many examples of every class every worker has.
+
+    >>> import numpy as np
+    >>> from olsgd_jax.training import label_histogram
+    >>> labels, shards = np.array([0, 0, 2, 1, 2]), [np.array([0, 1]), np.array([2, 4])]
+    >>> label_histogram(labels, shards, num_classes=3)
+    array([[2, 0, 0],
+           [0, 0, 2]])
+    """
+    counts = [np.bincount(labels[shard], minlength=num_classes) for shard in shards]
+    return np.stack(counts)
 
 
 def _equal_parts(order: np.ndarray, num_workers: int, size: int) -> Shards:
