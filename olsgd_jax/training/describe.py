@@ -1,4 +1,4 @@
-"""What can be said of a run before it begins."""
+"""What is known about a run before it starts."""
 
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from olsgd_jax.timing.payload import payload_bytes
 from olsgd_jax.training.components import Components, build
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.partition import label_histogram
+from olsgd_jax.training.records.types import Amount, Whole
 
 
 class Facts(NamedTuple):
@@ -19,15 +20,15 @@ class Facts(NamedTuple):
     2410
     """
 
-    num_parameters: int  # of one worker's model
-    bytes_per_round: int  # that one worker hands to the network
-    num_steps: int  # local steps of the whole run, of each worker
-    num_epochs: float  # passes over the workers' examples, on average
+    num_parameters: Whole  # of one worker's model
+    bytes_per_round: Whole  # sent by one worker
+    num_steps: Whole  # local steps of each worker in the whole run
+    num_epochs: Amount  # passes over the workers' examples, on average
     histogram: list[list[int]]  # examples by worker and class
 
 
 def describe(config: Config, components: Components | None = None) -> Facts:
-    """Says what follows from a config and its data.
+    """Describes a run before it starts.
 
     Args:
       config: options of the run.

@@ -1,1 +1,1 @@
-"""What is measured of a run, and the files that hold it."""
+"""What is measured in a run, and the files that hold it."""

@@ -1,9 +1,9 @@
-"""Records: what was measured of a run, as lines of JSON.
+"""Files of records: what was measured in a run, as lines of JSON.
 
-The first line of a file says what ran: the whole config, what follows from it, the
-versions, the commit and the devices. Every other line is one `Record`, a `Rollback` to
-a round before it, or a place where the run was `Resumed` with another layout; but for
-the last of a run that came to its end: that one says how.
+The first line, the header, says what ran: the whole config, what follows from it, the
+versions, the commit and the devices. Every line after it is a `Record`, a `Rollback` to
+an earlier round, or a `Resumed` with another layout. The last line of a run that ended
+by itself gives the outcome. A file may come from anywhere, so all of it is checked.
 """
 
 import collections
@@ -19,9 +19,14 @@ from olsgd_jax._checks import check_choice
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.describe import Facts
 from olsgd_jax.training.files import writing
-from olsgd_jax.training.records.header import check_header
 from olsgd_jax.training.records.provenance import commit, devices, versions
-from olsgd_jax.training.records.rows import fields_of, from_row, parse_row, to_row
+from olsgd_jax.training.records.rows import (
+    checked,
+    fields_of,
+    from_row,
+    parse_row,
+    to_row,
+)
 from olsgd_jax.training.records.types import (
     OUTCOMES,
     Entry,
@@ -31,6 +36,7 @@ from olsgd_jax.training.records.types import (
     kept_entries,
     kept_records,
 )
+from olsgd_jax.types import Option
 
 
 def write_records(
@@ -39,18 +45,18 @@ def write_records(
     records: Iterable[Entry],
     facts: Facts | None = None,
 ) -> None:
-    """Writes a run to a file made anew, each record as soon as it comes.
+    """Writes a run to a new file, each record as soon as it is measured.
 
-    Of several processes, which all have to ask for the records, the first one writes.
+    All processes must call this, since all of them train; only the first one writes.
 
     Args:
       path: path of the file; its directories are made.
       config: options of the run.
-      records: as `train` yields them.
-      facts: as `describe` gives them.
+      records: what `train` yields.
+      facts: what `describe` returns.
 
     Raises:
-      FloatingPointError: when the run diverges, after that has been written as well.
+      FloatingPointError: if the run diverges; the file says so too.
       OSError: if the file cannot be written.
 
     >>> import pathlib, tempfile
@@ -77,7 +83,7 @@ def write_records(
     with file:
 
         def write(row: dict) -> None:
-            # Not buffered, so that a run that is stopped leaves whole lines.
+            # Not buffered, so that a run that is killed leaves whole lines.
             line = json.dumps(row, allow_nan=False).encode() + b"\n"
             with writing(path):
                 while line:
@@ -114,7 +120,7 @@ def read_records(path: pathlib.Path) -> Run:
             f"{path} must end with a whole line; it was cut off, or is being written"
         )
     first = parse_row(header, Run._fields[:-4], f"{path}, line 1")
-    check_header(first, f"{path}, line 1")
+    _check_header(first, f"{path}, line 1")
     outcome = None
     if lines and '"outcome"' in lines[-1]:
         where = f"{path}, line {len(lines) + 1}"
@@ -131,3 +137,40 @@ def read_records(path: pathlib.Path) -> Run:
         outcome=outcome,
         resumes=[x for x in kept_entries(history) if isinstance(x, Resumed)],
     )
+
+
+def _check_header(header: dict[str, Option], where: str) -> None:
+    """Raises unless `write_records` can have written this header."""
+    try:
+        Config(**header["config"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{where}: config must be one of a run, but {error}"
+        ) from error
+    if header["facts"] is not None:
+        facts = checked(header["facts"], Facts, f"{where}: facts")
+        _check_histogram(facts["histogram"], where)
+    versions = header["versions"]
+    if not isinstance(versions, dict):
+        raise ValueError(f"{where}: versions must be text by package, got {versions!r}")
+    texts = {f"versions[{name!r}]": x for name, x in versions.items()}
+    texts |= {"commit": header["commit"] or "", "devices": header["devices"]}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{where}: {name} must be text, got {text!r}")
+
+
+def _check_histogram(rows: Option, where: str) -> None:
+    def is_row(counts: Option) -> bool:
+        return (
+            isinstance(counts, list)
+            and all(type(x) is int and x >= 0 for x in counts)
+            and sum(counts) > 0
+        )
+
+    if not isinstance(rows, list) or not rows or not all(map(is_row, rows)):
+        raise ValueError(f"{where}: histogram must be counts of every worker")
+    if len(set(map(len, rows))) > 1:
+        raise ValueError(
+            f"{where}: histogram must have as many classes for all workers"
+        )

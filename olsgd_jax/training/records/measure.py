@@ -1,4 +1,4 @@
-"""A record of a run, measured between two rounds."""
+"""Measures a record between two rounds."""
 
 import math
 
@@ -8,11 +8,10 @@ from olsgd_jax.round.consensus import model_of, spread
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.training.components import Components
 from olsgd_jax.training.config import Config
-from olsgd_jax.training.evaluate import Evaluation, evaluate
+from olsgd_jax.training.evaluate import evaluate
 from olsgd_jax.training.records.types import Record
 from olsgd_jax.training.recovery.divergence import diverged
 from olsgd_jax.training.recovery.resume import Progress
-from olsgd_jax.types import EvaluatedModel
 
 
 def make_record(
@@ -22,8 +21,12 @@ def make_record(
     progress: Progress,
     bytes_per_step: float,
 ) -> Record:
-    """Measures a run where it is."""
-    tests = {which: _test(components, state, which) for which in config.evaluate}
+    """Evaluates the models of a run, and measures how far apart its workers are."""
+    _, _, inputs, labels, _ = components.dataset
+    tests = {}
+    for which in config.evaluate:
+        model = model_of(state, components.strategy, which, components.mesh)
+        tests[which] = evaluate(components.task, *model, inputs, labels)
     apart = spread(state, components.mesh)
     measured = [("test_loss", test.loss) for test in tests.values()]
     for name, value in (*measured, ("spread", apart)):
@@ -41,11 +44,3 @@ def make_record(
         bytes_per_step=bytes_per_step,
         seconds=progress.seconds,
     )
-
-
-def _test(
-    components: Components, state: WorkerState, which: EvaluatedModel
-) -> Evaluation:
-    data = components.dataset
-    model = model_of(state, components.strategy, which, components.mesh)
-    return evaluate(components.task, *model, data.test_inputs, data.test_labels)

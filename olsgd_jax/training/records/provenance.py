@@ -1,4 +1,4 @@
-"""Where numbers come from: the code that made them, and the devices it ran on."""
+"""The code that computed a run's numbers, and the devices it ran on."""
 
 import functools
 import importlib.metadata
@@ -9,34 +9,33 @@ from collections.abc import Mapping
 
 import jax
 
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-_PACKAGES += ("scikit-learn", "olsgd_jax")
+_PACKAGES = "jax jaxlib flax optax orbax-checkpoint numpy scikit-learn olsgd_jax"
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Gives the versions of Python and of the packages that decide the numbers.
+    """Gives the versions of Python and of the packages that affect the numbers.
 
     >>> from olsgd_jax.training import versions
     >>> versions()["jax"]
     '0...'
     """
     found = {"python": platform.python_version()}
-    for package in _PACKAGES:
+    for package in _PACKAGES.split():
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "from sources"  # then the commit tells more
+            found[package] = "from sources"  # the commit says more
     return found
 
 
 def devices() -> str:
-    """Says how many devices of which kind all processes have."""
+    """Gives number and kind of the devices of all processes."""
     return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
 
 
 def changed_versions(found: Mapping[str, str]) -> list[str]:
-    """Lists what ran in another version than it does now.
+    """Lists the packages whose versions have changed.
 
     >>> changed_versions({**versions(), "jax": "0.4.1"})
     ['jax was 0.4.1, is ...']
@@ -50,7 +49,7 @@ def changed_versions(found: Mapping[str, str]) -> list[str]:
 
 @functools.cache
 def commit() -> str | None:
-    """Gives the commit of this library; None where it runs outside of git.
+    """Gives the commit of this library; None outside git.
 
     >>> from olsgd_jax.training import commit
     >>> commit() is None or len(commit().removesuffix("-dirty")) == 40
@@ -65,7 +64,7 @@ def commit() -> str | None:
         ).stdout.strip()
 
     try:
-        # Installed inside of someone's repository, this file is not part of it.
+        # The library may be installed inside another repository.
         git("ls-files", "--error-unmatch", here.name)
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     except (OSError, subprocess.CalledProcessError):

@@ -1,4 +1,4 @@
-"""What is measured of a run."""
+"""What is measured in a run, and what else happens in it."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from olsgd_jax.training.options import between, whole
 from olsgd_jax.types import Option
 
 OUTCOMES = ("finished", "diverged")
-"""How a run can end by itself."""
+"""Ways in which a run ends by itself."""
 
 Count: TypeAlias = Annotated[int, check_count]
 Whole: TypeAlias = Annotated[int, whole(0)]
@@ -28,37 +28,37 @@ class Record(NamedTuple):
 
     round: Count  # rounds so far
     step: Count  # local steps so far, of each worker
-    examples: Whole  # that all workers have learned from so far, repeats included
+    examples: Whole  # processed by all workers so far, repeats included
     learning_rate: Amount  # of the last local step
     train_loss: float  # mean over workers and local steps since the last record
-    tests: dict[str, Evaluation]  # of every evaluated model, by its name
+    tests: dict[str, Evaluation]  # results of the evaluated models, by name
     spread: Amount  # mean squared distance of the workers to the consensus
-    bytes_per_step: Amount  # that one worker hands to the network, per local step
-    seconds: Amount  # spent in rounds so far; neither compilation nor evaluation
+    bytes_per_step: Amount  # sent by one worker per local step
+    seconds: Amount  # spent in rounds so far, without compilation and evaluation
 
     @property
     def test_loss(self) -> float:
-        """Of the first evaluated model."""
+        """Test loss of the first evaluated model."""
         return next(iter(self.tests.values())).loss
 
     @property
     def test_accuracy(self) -> float:
-        """Of the first evaluated model, in [0, 1]."""
+        """Test accuracy of the first evaluated model, in [0, 1]."""
         return next(iter(self.tests.values())).accuracy
 
 
 class Rollback(NamedTuple):
-    """A place where a run diverged, and went back.
+    """A run diverged and went back to an earlier round.
 
-    Rounds that are undone count neither as rounds nor as seconds of later records.
+    Later records do not count the rounds that were undone, nor their seconds.
 
     >>> from olsgd_jax.training import Rollback
     >>> Rollback(round=35, to=20, learning_rate=0.05).to
     20
     """
 
-    round: Count  # in which numbers were not finite
-    to: Whole  # the round after which the run went on; 0: from its beginning
+    round: Count  # the round that diverged
+    to: Whole  # number of rounds that were kept; 0: the run started again
     learning_rate: Amount  # base rate from there on, γ
 
 
@@ -72,12 +72,12 @@ class Layout(NamedTuple):
 
     num_workers: Count  # m
     mapping: str | None  # as in the config
-    devices: str  # how many of which kind, in all processes
+    devices: str  # number and kind, in all processes
     num_processes: Count
 
 
 class Resumed(NamedTuple):
-    """A place where a run went on with another layout than it had.
+    """A run was resumed with another layout.
 
     >>> from olsgd_jax.training import Layout, Resumed
     >>> before = Layout(16, None, "16 x cpu", 1)
@@ -85,7 +85,7 @@ class Resumed(NamedTuple):
     8
     """
 
-    round: Count  # after which it did
+    round: Count  # rounds before the change
     before: Layout
     after: Layout
 
@@ -95,7 +95,7 @@ Entry: TypeAlias = Record | Rollback | Resumed
 
 
 def kept_entries(history: Iterable[Entry]) -> list[Record | Resumed]:
-    """Leaves out what was undone, and the rollbacks that undid it."""
+    """Leaves out rollbacks and the entries that they undid."""
     kept: list[Record | Resumed] = []
     for entry in history:
         if isinstance(entry, Rollback):
@@ -123,11 +123,11 @@ class Run(NamedTuple):
     """
 
     config: dict[str, Option]  # as it was written; Config(**config) rebuilds it
-    facts: dict[str, Option] | None  # what follows from it, as `describe` says
-    versions: dict[str, str]  # of Python and the packages that decide the numbers
-    commit: str | None  # of this library; None where it ran outside of git
-    devices: str  # how many of which kind
-    records: list[Record]  # of the rounds that the run kept
+    facts: dict[str, Option] | None  # what `describe` says about the config
+    versions: dict[str, str]  # of Python and the packages that affect the numbers
+    commit: str | None  # of this library; None if it ran outside git
+    devices: str  # number and kind
+    records: list[Record]  # without those that were undone
     rollbacks: list[Rollback]
-    outcome: str | None  # one of OUTCOMES; None: it was stopped, or still runs
-    resumes: Sequence[Resumed] = ()  # changes of layout that the run kept
+    outcome: str | None  # one of OUTCOMES; None: stopped, or still running
+    resumes: Sequence[Resumed] = ()  # changes of layout, without those undone
