@@ -26,6 +26,15 @@ def as_flat(tree):
     return np.concatenate([tree["b"], np.reshape(tree["w"], (*lead, 12))], axis=-1)
 
 
+def by_name(tree):
+    """All arrays by their paths, random keys as the numbers behind them."""
+    plain = optax.tree.unwrap_random_key_data(tree)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): x
+        for path, x in jax.tree_util.tree_leaves_with_path(plain)
+    }
+
+
 def quadratic_loss(curvature):
     """The loss of `reference.Problem`, of one worker at one step."""
     curvature = as_tree(curvature)

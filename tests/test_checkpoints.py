@@ -19,9 +19,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from olsgd_jax import init_state, overlap_local_sgd, to_workers, worker_mesh
 from olsgd_jax.training import Checkpoints, Config, train
 from olsgd_jax.training.checkpoints import schedule as due_module
-from olsgd_jax.training.checkpoints.codec import to_flat
 from olsgd_jax.training.checkpoints.schedule import Due
 from olsgd_jax.training.components import build
+from tests.helpers import by_name
 
 
 def state_of(seed=0, width=3, mesh=None):
@@ -293,7 +293,7 @@ def test_plain_orbax_restores_what_train_wrote(tmp_path):
         items = ocp.args.Composite(state=ocp.args.StandardRestore())
         state = manager.restore(manager.latest_step(), args=items)["state"]
 
-    assert_same_bits(to_flat(state), to_flat(found.tree))
+    assert_same_bits(by_name(state), by_name(found.tree))
 
 
 def test_nothing_of_the_logging_is_changed(tmp_path):

@@ -12,8 +12,7 @@ from flax.training.train_state import TrainState
 from olsgd_jax import distribute, on_workers, to_workers
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training import Checkpoints
-from olsgd_jax.training.checkpoints.codec import to_flat
-from tests.helpers import mesh_of
+from tests.helpers import by_name, mesh_of
 from tests.stopped_rounds import build_one
 
 TAU, M, NUM_STEPS = 3, 2, 6
@@ -70,7 +69,7 @@ def bits(states):
     return {
         name: [
             (path, x.dtype, x.weak_type, np.asarray(x).tobytes())
-            for path, x in to_flat(state).items()
+            for path, x in by_name(state).items()
         ]
         for name, state in states.items()
     }

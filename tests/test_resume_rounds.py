@@ -8,7 +8,7 @@ import pytest
 
 from experiments.launch import end_all, free_coordinator, start
 from olsgd_jax.training import Checkpoints
-from olsgd_jax.training.checkpoints.codec import to_flat
+from tests.helpers import by_name
 from tests.stopped_rounds import OF_PROCESSES, ROUNDS, WAYS, go_on, states_and_rounds
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -19,7 +19,7 @@ def bits(directory, ways):
     with Checkpoints(directory) as checkpoints:
         found = checkpoints.restore(states_and_rounds(ways)[0])
     assert found.number == ROUNDS
-    return {name: np.asarray(x).tobytes() for name, x in to_flat(found.tree).items()}
+    return {name: np.asarray(x).tobytes() for name, x in by_name(found.tree).items()}
 
 
 def differing(a, b):

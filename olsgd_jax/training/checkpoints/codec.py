@@ -1,11 +1,11 @@
-"""Trees of arrays, as orbax can write them, and what it does not keep about them.
+"""Trees of arrays as orbax can write them, and what it does not keep about them.
 
 orbax refuses arrays without elements. They are left out when a tree is written, and
-made anew when it is read.
+made again when it is read.
 
-An array made from a Python number has a weak type: it gives way to the types of other
-arrays. orbax does not keep that, and results depend on it, so the names of such arrays
-are saved as well. Names are paths into the tree, such as `params.Dense_0.kernel`.
+An array made from a Python number has a weak type: it adopts the types of other arrays.
+orbax does not keep that, but results depend on it, so the names of such arrays are
+saved as well. Names are paths into the tree, such as `params.Dense_0.kernel`.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ AnyArray = jax.Array | jax.ShapeDtypeStruct
 
 
 def to_arrays(tree: ArrayTree) -> ArrayTree:
-    """Makes arrays of all leaves.
+    """Turns all leaves into arrays.
 
     >>> to_arrays({"step": 7})
     {'step': Array(7, dtype=int32, weak_type=True)}
@@ -27,21 +27,8 @@ def to_arrays(tree: ArrayTree) -> ArrayTree:
     return jax.tree.map(_to_array, tree)
 
 
-def to_flat(tree: ArrayTree) -> dict[str, jax.Array]:
-    """Gives all arrays by name; random keys become the numbers behind them.
-
-    >>> import jax, jax.numpy as jnp
-    >>> flat = to_flat({"w": (jnp.zeros(3), jax.random.key(0))})
-    >>> {name: x.shape for name, x in flat.items()}
-    {'w.0': (3,), 'w.1': (2,)}
-    """
-    leaves = jax.tree.leaves(to_arrays(tree))
-    plain = [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
-    return dict(zip(_names(tree), plain, strict=True))
-
-
 def shapes_of(tree: ArrayTree) -> dict[str, str]:
-    """Gives type and shape of every array by name.
+    """Gives dtype and shape of every array by name.
 
     >>> import jax.numpy as jnp
     >>> shapes_of({"w": jnp.zeros((2, 3))})
@@ -74,7 +61,7 @@ def without_empty(tree: ArrayTree) -> ArrayTree:
 
 
 def targets(like: ArrayTree) -> ArrayTree:
-    """Gives shape, type and sharding of every array.
+    """Gives shape, dtype and sharding of every array.
 
     >>> import jax.numpy as jnp
     >>> targets({"w": jnp.zeros(3)})["w"].shape
@@ -94,8 +81,7 @@ def from_read(
     """Restores what orbax does not keep.
 
     Args:
-      tree: arrays that orbax has read, as `without_empty` left them; None if it left
-        none.
+      tree: arrays that orbax has read, without the empty ones; None if all are empty.
       asked: `targets` of the whole tree.
       weak: names of the arrays that have weak types.
 
@@ -116,7 +102,7 @@ def from_read(
 
 
 def check_same_shapes(where: str, found: dict[str, str], asked: dict[str, str]) -> None:
-    """Raises unless a checkpoint has the arrays that are asked for."""
+    """Raises unless a checkpoint has the requested arrays."""
     differences = [
         f"{name} is {found.get(name, 'absent')}, not {asked.get(name, 'there')}"
         for name in {**asked, **found}
@@ -145,7 +131,7 @@ def _name(path: tuple) -> str:
 
 
 def _to_array(x: AnyArray | float) -> AnyArray:
-    # jnp.asarray is slow even if there is nothing to do.
+    # jnp.asarray is slow even if it has nothing to do.
     return x if isinstance(x, AnyArray) else jnp.asarray(x)
 
 

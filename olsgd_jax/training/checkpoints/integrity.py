@@ -1,7 +1,7 @@
 """Checksums of all files of a checkpoint, and the version of its format.
 
-orbax does not notice all damage, so files that were truncated or changed are found
-before it reads them.
+orbax does not notice all damage, so truncated and changed files are found before it
+reads them.
 """
 
 import errno
@@ -20,18 +20,18 @@ from jax.experimental import multihost_utils
 from olsgd_jax.types import ArrayTree
 
 FORMAT = 2
-"""Version of what a checkpoint holds; version 1 did not say so."""
+"""Version of the format of checkpoints; version 1 did not store it."""
 CHECKSUMS = "checksums.json"
 SPARE = 2**20
-"""Bytes of free space that a checkpoint asks for in addition to its arrays."""
-_UNLISTED = (CHECKSUMS, "_CHECKPOINT_METADATA")  # orbax writes the second once more
+"""Bytes of free space that a checkpoint needs in addition to its arrays."""
+_UNLISTED = (CHECKSUMS, "_CHECKPOINT_METADATA")  # orbax writes the second one again
 _UNREADABLE = (OSError, ValueError, TypeError, RecursionError)  # as a JSON object
 _BLOCK = 2**20  # bytes that are read at once
 _LONGEST = 500  # bytes of a description of damage
 
 
 class DamagedError(Exception):
-    """Files are not as they were written."""
+    """Files of a checkpoint are not as they were written."""
 
 
 def write_checksums(directory: pathlib.Path) -> None:
@@ -66,8 +66,11 @@ def check_files(directory: pathlib.Path) -> None:
       DamagedError: if they are not.
       ValueError: if the checkpoint has another format.
     """
-    found = _read_checksums(directory)
-    if (version := found.get("format", 1)) != FORMAT:
+    try:
+        found = _read_json(directory / CHECKSUMS)
+    except _UNREADABLE as error:
+        raise DamagedError(f"{CHECKSUMS} cannot be read") from error
+    if found and (version := found.get("format", 1)) != FORMAT:
         raise ValueError(
             f"checkpoint {directory} has format {version}, but this version of the "
             f"library reads format {FORMAT}; resume with the version that wrote it"
@@ -108,17 +111,14 @@ def check_space(directory: pathlib.Path, tree: ArrayTree) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     total, _, free = shutil.disk_usage(directory)
     missing = sum(x.nbytes for x in jax.tree.leaves(tree)) + SPARE - free
-    if jax.process_count() > 1:
-        missing = float(multihost_utils.broadcast_one_to_all(np.float32(missing)))
+    missing = multihost_utils.broadcast_one_to_all(np.float32(missing))
     if total and missing > 0:  # a total of 0: the drive does not say
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def set_aside(checkpoint: pathlib.Path, damage: DamagedError) -> None:
-    """Renames a damaged checkpoint, with a warning, in all processes."""
-    _warn_of(checkpoint, damage)
-    if jax.process_index() == 0:
-        _rename(checkpoint)
+    """Warns of a damaged checkpoint in all processes, and renames it."""
+    _set_aside(checkpoint, str(damage))
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("a damaged checkpoint is set aside")
 
@@ -126,14 +126,13 @@ def set_aside(checkpoint: pathlib.Path, damage: DamagedError) -> None:
 def set_unreadable_aside(directory: pathlib.Path) -> None:
     """Sets aside entries that are named like checkpoints but that orbax cannot list.
 
-    Only the first process does so, and before all of them list the directory.
+    Only the first process does so, before all of them list the directory.
     """
     if jax.process_index() > 0 or not directory.is_dir():
         return
     for path in directory.iterdir():
         if path.name.isdecimal() and (problem := _why_unlistable(path)):
-            _warn_of(path, DamagedError(problem))
-            _rename(path)
+            _set_aside(path, problem)
 
 
 def _why_unlistable(checkpoint: pathlib.Path) -> str:
@@ -150,18 +149,8 @@ def _why_unlistable(checkpoint: pathlib.Path) -> str:
     return "metrics/metrics cannot be read"
 
 
-def _read_checksums(directory: pathlib.Path) -> dict:
-    try:
-        found = _read_json(directory / CHECKSUMS)
-    except _UNREADABLE as error:
-        raise DamagedError(f"{CHECKSUMS} cannot be read") from error
-    if not found:
-        raise DamagedError(f"{CHECKSUMS} lists no files")
-    return found
-
-
 def _read_json(path: pathlib.Path) -> dict:
-    if not path.is_file():  # a pipe would be waited for
+    if not path.is_file():  # reading a pipe would block
         raise FileNotFoundError(path)
     return dict(json.loads(path.read_bytes()))
 
@@ -177,7 +166,7 @@ def _check_file(directory: pathlib.Path, name: str, checksum: str) -> None:
 
 
 def _checksum(path: pathlib.Path) -> str:
-    """Gives length and CRC-32: damage is not malice, and rounds wait for the core."""
+    """Gives length and CRC-32, which is fast and finds damage, though not tampering."""
     checksum, length = 0, 0
     with path.open("rb", buffering=0) as file:
         while block := file.read(_BLOCK):
@@ -187,28 +176,22 @@ def _checksum(path: pathlib.Path) -> str:
 
 def _broadcast(text: str) -> str:
     """Gives the first process's text to all."""
-    letters = list(text.encode(errors="replace")[:_LONGEST])
-    padded = np.zeros(_LONGEST, np.int32)
-    padded[: len(letters)] = letters
+    letters = text.encode(errors="replace")[:_LONGEST].ljust(_LONGEST, b"\0")
+    padded = np.frombuffer(letters, np.uint8).astype(np.int32)
     padded = multihost_utils.broadcast_one_to_all(padded)
     return bytes(padded.tolist()).rstrip(b"\0").decode(errors="replace")
 
 
-def _aside(checkpoint: pathlib.Path) -> pathlib.Path:
-    return checkpoint.with_name(f"{checkpoint.name}.damaged")
-
-
-def _warn_of(checkpoint: pathlib.Path, damage: DamagedError) -> None:
+def _set_aside(checkpoint: pathlib.Path, problem: str) -> None:
+    aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     warnings.warn(
-        f"checkpoint {checkpoint} is damaged: {damage}; it is now "
-        f"{_aside(checkpoint).name}, and the one before it is used",
+        f"checkpoint {checkpoint} is damaged: {problem}; it is now {aside.name}, and "
+        "the one before it is used",
         stacklevel=4,
     )
-
-
-def _rename(checkpoint: pathlib.Path) -> None:
-    aside = _aside(checkpoint)
-    if aside.is_dir() and not aside.is_symlink():  # of an earlier time
+    if jax.process_index() > 0:
+        return
+    if aside.is_dir() and not aside.is_symlink():  # from an earlier time
         shutil.rmtree(aside)
     else:
         aside.unlink(missing_ok=True)

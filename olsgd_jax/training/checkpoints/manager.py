@@ -1,7 +1,7 @@
-"""A directory of checkpoints: written in the background, checked before it is read.
+"""A directory of checkpoints, written in the background and checked before reading.
 
 orbax's `CheckpointManager` writes and deletes them. A checkpoint is a directory named
-after its round. It gets that name once it is whole, and holds
+after its round. It gets that name once it is complete, and holds
 
     state           the arrays
     about           JSON: the caller's facts, and what orbax does not keep
@@ -14,8 +14,8 @@ Plain orbax reads the arrays without this library:
         items = ocp.args.Composite(state=ocp.args.StandardRestore())
         state = manager.restore(manager.latest_step(), args=items)["state"]
 
-A checkpoint that is not as it was written is set aside under a name that ends with
-`.damaged`, and the one before it is used.
+A checkpoint that is not as it was written is renamed to end with `.damaged`, and the
+one before it is used.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ from olsgd_jax.types import ArrayTree
 
 
 class Checkpoint(NamedTuple):
-    """What `Checkpoints.restore` gives.
+    """What `Checkpoints.restore` returns.
 
     >>> from olsgd_jax.training import Checkpoint
     >>> Checkpoint(number=3, tree=(), facts={"seed": 0}).number
@@ -65,13 +65,13 @@ class Checkpoint(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of one run; close it, or use it as a context.
+    """The checkpoints of one run; close it, or use it in a `with` statement.
 
-    All processes of a run make one, on a directory that they share, and call it alike.
+    All processes of a run make one for a shared directory, and call the same methods.
 
     Args:
-      directory: holds the checkpoints and nothing else; made where there is none.
-      keep: how many of the newest stay, in addition to the one with the highest score.
+      directory: holds the checkpoints and nothing else; made if it does not exist.
+      keep: how many of the newest to keep, in addition to the one with the best score.
 
     >>> import jax.numpy as jnp, tempfile
     >>> from olsgd_jax.training import Checkpoints
@@ -100,7 +100,7 @@ class Checkpoints:
             async_options=ocp.AsyncOptions(post_finalization_callback=self._seal),
         )
         handlers = ocp.handlers.create_default_handler_registry(
-            # Trained numbers hardly shrink, and to try takes time from the rounds.
+            # Weights hardly compress, and trying takes time from the rounds.
             state=ocp.PyTreeCheckpointHandler(use_compression=False),
             about=ocp.JsonCheckpointHandler(),
         )
@@ -116,19 +116,18 @@ class Checkpoints:
         facts: dict | None = None,
         score: float | None = None,
     ) -> None:
-        """Saves a tree of arrays; writing goes on in the background.
+        """Saves a tree of arrays; writing continues in the background.
 
         Args:
           number: rounds or steps so far, above the number of every other checkpoint.
-          tree: what is saved. It may be donated as soon as this returns.
-          facts: what else is saved, as JSON.
-          score: the higher the better. With None or NaN it is not a candidate for the
-            best.
+          tree: the arrays. They may be donated as soon as this returns.
+          facts: what else to save, as JSON.
+          score: the higher, the better; with None or NaN the checkpoint cannot be best.
 
         Raises:
           OSError: if this checkpoint, or the one before it, cannot be written.
         """
-        check_seed("number", number)  # that is, a whole number of 32 bits
+        check_seed("number", number)  # a whole number of 32 bits
         arrays = to_arrays(tree)
         about = {
             "facts": facts or {},
@@ -142,7 +141,12 @@ class Checkpoints:
         if jax.tree.leaves(written):
             items["state"] = ocp.args.PyTreeSave(written)
         metrics = {} if score is None or math.isnan(score) else {"score": float(score)}
-        self._check_newest(number)
+        if (numbers := self.numbers()) and number <= numbers[0]:
+            raise ValueError(
+                f"number must be above {numbers[0]}, the newest checkpoint in "
+                f"{self._directory}, got {number}; use another directory for another "
+                "run"
+            )
         self._writing = int(number)
         try:
             with self._naming_errors():
@@ -151,7 +155,7 @@ class Checkpoints:
                     self._writing,
                     args=ocp.args.Composite(**items),
                     metrics=metrics,
-                    force=True,  # whether it is time is not orbax's decision
+                    force=True,  # orbax does not decide when to save
                 )
         except Exception:
             self._writing = None
@@ -160,18 +164,18 @@ class Checkpoints:
     def restore(
         self, like: ArrayTree | Callable[[dict], ArrayTree]
     ) -> Checkpoint | None:
-        """Reads the newest checkpoint that is whole.
+        """Reads the newest checkpoint that is not damaged.
 
         Args:
-          like: a tree of the same arrays, or of `jax.ShapeDtypeStruct`s with a
-            sharding; they say where those that are read are put. Or a function that
-            gives such a tree, called with the checkpoint's facts.
+          like: a tree of arrays, or of `jax.ShapeDtypeStruct`s with shardings, that
+            says what to read and where to put it; or a function that returns such a
+            tree for the checkpoint's facts.
 
         Returns:
-          What was saved; None where there is nothing.
+          What was saved; None if there is no checkpoint.
 
         Raises:
-          ValueError: if the checkpoint has other arrays, or another format.
+          ValueError: if the checkpoint has other arrays or another format.
         """
         for number in self.numbers():
             path = self._directory / str(number)
@@ -191,7 +195,7 @@ class Checkpoints:
         return sorted(self._manager.all_steps(), reverse=True)
 
     def wait(self) -> None:
-        """Waits until all is written, or raises an OSError if it cannot be."""
+        """Waits until everything is written; raises an OSError if it cannot be."""
         if self._writing is None:
             return
         try:
@@ -201,36 +205,27 @@ class Checkpoints:
             self._writing = None
 
     def close(self) -> None:
-        """Waits, and ends what wrote in the background."""
+        """Waits, and ends writing in the background."""
         try:
             self.wait()
         finally:
             self._manager.close()
 
     def __enter__(self) -> "Checkpoints":
-        """Gives itself."""
+        """Returns itself."""
         return self
 
     def __exit__(self, *error: object) -> None:
         """Closes."""
         self.close()
 
-    def _check_newest(self, number: int) -> None:
-        numbers = self.numbers()
-        if numbers and number <= numbers[0]:
-            raise ValueError(
-                f"number must be above {numbers[0]}, the newest checkpoint in "
-                f"{self._directory}, got {number}; use another directory for another "
-                "run"
-            )
-
     def _naming_errors(self) -> contextlib.AbstractContextManager[None]:
-        """Says of an error of the system which checkpoint could not be written."""
+        """Makes errors of the system name the checkpoint that cannot be written."""
         what = f"checkpoint {self._writing} in {self._directory}"
         return writing(what, "those before it are as they were")
 
     def _seal(self) -> None:
-        """Adds checksums to a checkpoint before it gets its name; in the background."""
+        """Adds checksums to a checkpoint before it gets its name, in the background."""
         name = f"{self._writing}{ocp.utils.TMP_DIR_SUFFIX}"
         write_checksums(self._directory / name)
 
@@ -244,8 +239,8 @@ def _read(
     check_same_shapes(where, about["shapes"], shapes_of(asked))
     tree, written = None, without_empty(asked)
     if jax.tree.leaves(written):
-        places = ocp.checkpoint_utils.construct_restore_args(written)
-        args = ocp.args.PyTreeRestore(item=written, restore_args=places)
+        restore_args = ocp.checkpoint_utils.construct_restore_args(written)
+        args = ocp.args.PyTreeRestore(item=written, restore_args=restore_args)
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
             tree = reader.restore(path / "state", args=args)
     whole = from_read(tree, asked, about["weak"])

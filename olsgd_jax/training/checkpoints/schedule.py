@@ -11,15 +11,15 @@ from olsgd_jax._checks import check_count, check_number
 
 
 class Due:
-    """Says when to save: every so many rounds, and when so many minutes have passed.
+    """Says when to save: after a number of rounds, a number of minutes, or both.
 
-    In several processes the clock of the first one counts for all. To ask it holds
-    rounds up, so it is asked when its time should be up, and before that a few times,
-    each after twice as many rounds as the last.
+    With several processes, the clock of the first one counts. Asking it delays a round,
+    so it is asked when the minutes should have passed, and before that after 1, 2, 4
+    and so on rounds.
 
     Args:
-      every: rounds; None: only by minutes.
-      minutes: None: only by rounds.
+      every: rounds between checkpoints; None: only minutes count.
+      minutes: minutes between checkpoints; None: only rounds count.
 
     >>> from olsgd_jax.training import Due
     >>> due = Due(every=10)
@@ -37,7 +37,7 @@ class Due:
         self.restart(0)
 
     def __call__(self, number: int) -> bool:
-        """Says whether it is time, after so many rounds; once for every number."""
+        """Says whether to save after so many rounds; call it once after each."""
         if self._every is not None and number % self._every == 0:
             return True
         if self._minutes is None or number < self._asked_at:
@@ -49,12 +49,12 @@ class Due:
         return left <= 0
 
     def restart(self, number: int) -> None:
-        """Counts minutes from now on, and rounds from that number."""
+        """Starts counting again, minutes from now and rounds from `number`."""
         self._first, self._began = number, time.monotonic()
         self._asked_at = number + 1
 
     def _next(self, number: int, left: float) -> int:
-        """Gives the round after which to ask again; the same in all processes."""
+        """Gives the round after which to ask again, the same in all processes."""
         passed = max(1, number - self._first)
         taken = 60 * (self._minutes or 0) - left
         until_due = left * passed / taken if taken > 0 else math.inf
