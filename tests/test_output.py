@@ -50,7 +50,7 @@ def test_a_run_goes_on_with_what_it_had(out, tmp_path):
     assert len(list((out / "events").iterdir())) == 1  # written anew
     other = command(out, "--num-rounds", "4", "--resume", "--seed", "1")
     assert other.returncode == 2
-    assert "config must be that of the run which goes on, but seed" in other.stderr
+    assert "cannot resume with a different config: seed" in other.stderr
 
 
 def test_a_run_goes_on_with_other_workers(out):

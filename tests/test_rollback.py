@@ -109,7 +109,7 @@ def test_it_goes_on_to_the_same_bits_when_it_is_stopped_after_that(whole, tmp_pa
     with Checkpoints(tmp_path) as checkpoints:
         found = checkpoints.restore(build(CONFIG).init())
         assert any("rollback" in row for row in found.facts["records"])
-        with pytest.raises(ValueError, match="rollbacks must be given for a run that"):
+        with pytest.raises(ValueError, match="rollbacks must be given to resume a run"):
             train(CONFIG, checkpoints=checkpoints)
     assert run(tmp_path) == rows
     assert final_bits(tmp_path) == final_bits(directory)

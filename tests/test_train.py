@@ -193,7 +193,7 @@ def tree_of(directory):
     [
         (unchanged, [], 0, "Resuming after round 4"),
         (unchanged, ["--num-workers", "2"], 0, "Resuming after round 4"),
-        (unchanged, ["--width", "8"], 2, "width was 4, not 8"),
+        (unchanged, ["--width", "8"], 2, "width was 4, now 8"),
         (unchanged, ["--keep", "0"], 2, "keep must be at least 1"),
         (of_another_format, [], 2, "OUT/checkpoints/4 has format 3"),
         (without_facts, [], 2, "got one without layout"),

@@ -1,8 +1,8 @@
-"""train: a config becomes a training run, and the run its records.
+"""train: runs the rounds of a config, and yields records.
 
-One loop runs the rounds. Between two of them it may stop, to make a record, to save a
-checkpoint or to end. A run whose numbers are not finite any more goes back to its last
-checkpoint, if it may, and the same loop takes it up from there.
+One loop runs the rounds. Between two of them it may stop to make a record, to save a
+checkpoint or to end. A run that diverges goes back to its last checkpoint, if it may,
+and the same loop continues from there.
 """
 
 import time
@@ -71,31 +71,31 @@ def train(
 ) -> Iterator[Entry]:
     """Trains as a config says.
 
-    The call raises whatever is wrong with the config. The training itself runs only as
-    far as records are asked for.
+    The call raises if anything is wrong with the config. Training itself runs as the
+    records are iterated over.
 
     Args:
       config: options of the run.
       components: what `build` made of the config; built here by default.
       checkpoints: where the run is saved. If there is a checkpoint of this run,
-        training resumes from it, to the same numbers as if it had never stopped; with
-        another number of workers as `elastic` says.
+        training resumes from it, with the same results as if it had never stopped. The
+        number of workers may change; see `elastic`.
       due: says when a checkpoint is due; by default after the last round only.
-      preempted: asked after every round but the last whether to stop there, as
-        `Preemption` does; in several processes it must give all of them one answer.
+      preempted: called after every round but the last; True stops the run there, as
+        `Preemption` does. It must return the same value in all processes.
       rollbacks: how a run that diverges goes back; by default it does not.
 
     Returns:
-      A record of every `evaluate_every` rounds, and one of the last round. Records from
-      before a resumed run was stopped come first. There is a `Rollback` where the run
+      A record after every `evaluate_every` rounds, and one after the last round. A
+      resumed run yields its earlier records first. There is a `Rollback` where the run
       went back, and a `Resumed` where it resumed with other workers, devices, processes
       or another mapping.
 
     Raises:
-      FloatingPointError: when a loss or a parameter is not finite, while records are
-        asked for. No checkpoint is made of such a state.
-      PreemptedError: when the run was asked to stop, while records are asked for, and
-        a checkpoint of it is written.
+      FloatingPointError: during iteration, if a loss or a parameter is not finite. Such
+        a state is never saved.
+      PreemptedError: during iteration, if the run was asked to stop. It has been saved,
+        if there are checkpoints.
 
     >>> from olsgd_jax.training import Config, train
     >>> [record.step for record in train(Config(num_rounds=3, evaluate_every=2))]
@@ -105,8 +105,8 @@ def train(
     state, progress = restore(checkpoints, config, components)
     if rollbacks_in(progress.records) and rollbacks is None:
         raise ValueError(
-            "rollbacks must be given for a run that has gone back, got None; "
-            "RollbackPolicy(times=0) lets it go on, and back no more"
+            "rollbacks must be given to resume a run that was rolled back, got None; "
+            "RollbackPolicy(times=0) resumes it without further rollbacks"
         )
     if checkpoints is not None:
         due = due or Due()
@@ -123,7 +123,7 @@ def train(
 
 
 class Todo(NamedTuple):
-    """What is to be done between two rounds."""
+    """What to do between two rounds."""
 
     record: bool = False
     save: bool = False
@@ -131,14 +131,13 @@ class Todo(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """A place between two rounds where something is to be done."""
+    """A pause between two rounds, in which something is to be done."""
 
-    todo: Todo
     round: int  # rounds so far
     state: WorkerState
     losses: list[jax.Array]  # of each round since the last stop, by worker and step
     seconds: float  # spent in these rounds
-    is_copy: bool  # of the state, so that the next round can start before the work
+    is_copy: bool  # whether the state is a copy, so that the next round can start
 
 
 def _run(
@@ -151,7 +150,7 @@ def _run(
     preempted: Callable[[], bool] | None,
     rollbacks: RollbackPolicy,
 ) -> Iterator[Entry]:
-    """Runs the rounds that are left; those after a rollback once more."""
+    """Runs the remaining rounds; rounds that a rollback undid run again."""
 
     def keep(stop: Stop, progress: Progress) -> None:
         if checkpoints is not None and due is not None:
@@ -166,7 +165,7 @@ def _run(
             due.restart(progress.round)
         rounds = _make_rounds(now, own, progress.round)
         for number, overlap_round in rounds.items():
-            # On a copy, for nothing: this keeps compilation out of the measured time.
+            # Discarded: this keeps compilation out of the measured time.
             jax.block_until_ready(overlap_round(_copied(state), own.batches(number)))
         batches, before, held = own.batches(progress.round), (), None
         began, losses = time.perf_counter(), []
@@ -174,17 +173,17 @@ def _run(
             for number in range(progress.round, config.num_rounds):
                 overlap_round = rounds.get(number, rounds[1])
                 state, result = overlap_round(state, batches)
-                # Losses stay on the devices: no round has to wait for the host.
+                # Losses stay on the devices, so that no round waits for the host.
                 losses.append(result.loss)
                 if held is not None:
                     progress = advanced(now, own, progress, held)
                     keep(held, progress)
                     held = None
-                # Two rounds under way keep devices busy. More would hold more batches,
-                # and dozens can block each other for good where devices share a CPU.
+                # Two rounds in flight keep devices busy. More would hold more batches,
+                # and dozens can deadlock if the devices share a CPU.
                 jax.block_until_ready(before)
                 before = result.loss
-                # Before a stop, so that the devices need not wait for them after it.
+                # Before a stop, so that the devices need not wait for batches after it.
                 if number + 1 < config.num_rounds:
                     batches = own.batches(number + 1)
                 todo = what_to_do(config, number + 1, due, preempted)
@@ -224,7 +223,7 @@ def what_to_do(
     due: Due | None,
     preempted: Callable[[], bool] | None,
 ) -> Todo:
-    """Says what is to be done after so many rounds, the same in all processes.
+    """Says what to do after so many rounds, the same in all processes.
 
     >>> from olsgd_jax.training import Config
     >>> what_to_do(Config(evaluate_every=3), number=4, due=None, preempted=None)
@@ -240,14 +239,14 @@ def what_to_do(
 def _stop(
     todo: Todo, number: int, state: WorkerState, losses: list[jax.Array], began: float
 ) -> Stop:
-    """Waits for the state, or copies it where it is only to be saved."""
-    # Processes that look through a state meet for it, as they do in a round.
+    """Waits for the state, or copies it if it only has to be saved."""
+    # Several processes communicate to check a state, as they do in a round.
     is_copy = todo == Todo(save=True) and jax.process_count() == 1
     if is_copy:
         state = _copied(state)  # the next round overwrites it
     else:
         jax.block_until_ready(state)
-    return Stop(todo, number, state, losses, time.perf_counter() - began, is_copy)
+    return Stop(number, state, losses, time.perf_counter() - began, is_copy)
 
 
 @jax.jit
@@ -258,7 +257,7 @@ def _copied(state: WorkerState) -> WorkerState:
 def _make_rounds(
     config: Config, components: Components, first: int
 ) -> dict[int, Callable]:
-    """Builds round 1, which all others are like, and round 0 if it is longer."""
+    """Builds round 1, which stands for all others, and round 0 if it is longer."""
     numbers = (0, 1) if config.long_first_round and first == 0 else (1,)
     return {
         number: make_round(
@@ -277,7 +276,7 @@ def _make_rounds(
 def advanced(
     config: Config, components: Components, progress: Progress, stop: Stop
 ) -> Progress:
-    """Adds the rounds up to a stop, if all of their numbers are finite."""
+    """Adds the rounds up to a stop; raises if a number is not finite."""
     losses = [to_host(loss) for loss in stop.losses]
     means = tuple(float(loss.mean(dtype=np.float64)) for loss in losses)
     first, last_loss = stop.round + 1 - len(means), progress.last_loss

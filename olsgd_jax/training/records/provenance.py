@@ -38,10 +38,10 @@ def changed_versions(found: Mapping[str, str]) -> list[str]:
     """Lists the packages whose versions have changed.
 
     >>> changed_versions({**versions(), "jax": "0.4.1"})
-    ['jax was 0.4.1, is ...']
+    ['jax was 0.4.1, now ...']
     """
     return [
-        f"{name} was {found.get(name, 'not noted')}, is {version}"
+        f"{name} was {found.get(name, 'not recorded')}, now {version}"
         for name, version in versions().items()
         if found.get(name) != version
     ]

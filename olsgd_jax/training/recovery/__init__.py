@@ -1,1 +1,1 @@
-"""How a run goes on: after a stop, a divergence, or with other workers."""
+"""How a run continues after a stop or a divergence, or with other workers."""

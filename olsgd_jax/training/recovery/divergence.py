@@ -1,7 +1,7 @@
-"""Divergence: numbers that are not finite, and whose they are.
+"""Divergence: finds numbers that are not finite, and the workers that have them.
 
-A gradient that is not finite needs no look of its own: it is in the parameters, and in
-what the optimizer keeps, as soon as its local step has ended.
+Gradients need no check of their own: at the end of its local step, a gradient that is
+not finite has reached the parameters and the optimizer state.
 """
 
 import functools
@@ -30,7 +30,7 @@ class DivergedError(FloatingPointError):
     """
 
     def __init__(self, message: str, number: int) -> None:
-        """Says what, and remembers in which round."""
+        """Remembers the round that diverged."""
         super().__init__(message)
         self.round = number
 
@@ -46,12 +46,12 @@ def diverged(
     """Makes the error that says what is not finite.
 
     Args:
-      name: what is not finite.
-      value: that it has.
+      name: name of the quantity that is not finite.
+      value: its value.
       number: number of the round.
       config: options of the run.
       last_loss: the last finite train_loss.
-      workers: whose it is; none where it is not of single workers.
+      workers: the workers that have it; none if it is a mean over all of them.
     """
     whose = ", ".join(map(str, workers))
     return DivergedError(
@@ -73,10 +73,10 @@ def check_losses(
 
     Args:
       losses: losses of consecutive rounds, by worker and local step.
-      means: their means.
+      means: mean loss of each round.
       first: number of the first of these rounds.
       config: options of the run.
-      last_loss: loss of the round before.
+      last_loss: mean loss of the round before.
     """
     for number, (loss, mean) in enumerate(zip(losses, means, strict=True), first):
         if not math.isfinite(mean):
@@ -92,7 +92,7 @@ def check_state_finite(
     last_loss: float | None,
     mesh: Mesh | None,
 ) -> None:
-    """Raises if a parameter of a worker, or what goes with it, is not finite."""
+    """Raises if a number in the state of a worker is not finite."""
     if not not_finite(state, mesh):
         return
     for name, part in state._asdict().items():
@@ -102,7 +102,7 @@ def check_state_finite(
 
 
 def not_finite(tree: ArrayTree, mesh: Mesh | None) -> list[int]:
-    """Lists the workers that have a number which is not finite.
+    """Lists the workers that have a number that is not finite.
 
     >>> import jax.numpy as jnp
     >>> not_finite({"w": jnp.array([[0.0, 1.0], [jnp.nan, 0.0]])}, mesh=None)

@@ -1,14 +1,14 @@
-"""What a run remembers besides its state, to go on as if it had never stopped.
+"""What a run saves besides its state, to resume as if it had never stopped.
 
-Batches follow from the round's number and random keys never change, so nothing of them
-is in here.
+Batches follow from the round number and random keys never change, so neither has to be
+saved.
 
-A run may go on with another number of workers (see `resize`), on other devices, in
-another number of processes or under another mapping; its records say so. Examples are
-then shared out as for a run that had so many workers from its beginning, and every
-worker takes the batches that the round has in such a run. The learning rate is scaled
-to the workers of now, if it is scaled at all, and goes by the epochs that all workers
-together have behind them. The number of rounds stays what the config says.
+A run may resume with another number of workers (see `elastic`), on other devices, in
+another number of processes or under another mapping; its records say so. Partition and
+batches are then those of a run that had the new number of workers from the beginning.
+The learning rate is scaled to the new number of workers, if it is scaled at all. Its
+schedule counts the epochs that all workers together have completed. The number of
+rounds stays as in the config.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from olsgd_jax.training.recovery.elastic import like_workers, resized
 from olsgd_jax.types import Option
 
 FREE = ("num_workers", "num_rounds", "data_dir", "mapping")
-"""Options that may change when a run goes on; all others have made it what it is."""
+"""Options that may change when a run resumes."""
 
 _PRECISION = "jax_default_matmul_precision"
 
@@ -43,17 +43,17 @@ class Progress(NamedTuple):
     """How far a run has come."""
 
     round: int = 0  # rounds so far
-    seconds: float = 0.0  # spent in them
-    losses: tuple[float, ...] = ()  # of every round since the last record
-    last_loss: float | None = None  # of the last round
-    examples: int = 0  # that all workers have learned from, repeats included
-    records: tuple[Entry, ...] = ()  # all that there were, undone or not
+    seconds: float = 0.0  # spent in these rounds
+    losses: tuple[float, ...] = ()  # mean loss of each round since the last record
+    last_loss: float | None = None  # mean loss of the last round
+    examples: int = 0  # processed by all workers so far, repeats included
+    records: tuple[Entry, ...] = ()  # all entries so far, including those undone
 
 
 def save(
     checkpoints: Checkpoints, config: Config, state: WorkerState, progress: Progress
 ) -> None:
-    """Saves a run; the checkpoint with the best test accuracy stays."""
+    """Saves a run, with its last test accuracy as the score of the checkpoint."""
     rows = [to_row(record) for record in progress.records]
     facts = {
         **progress._asdict(),
@@ -72,10 +72,10 @@ def save(
 def restore(
     checkpoints: Checkpoints | None, config: Config, components: Components
 ) -> tuple[WorkerState, Progress]:
-    """Reads the newest checkpoint of a run; starts it where there is none.
+    """Reads the newest checkpoint of a run; starts the run if there is none.
 
     Raises:
-      ValueError: if the checkpoint is of a run with other options.
+      ValueError: if the checkpoint is from a run with other options.
     """
     start = components.init()
 
@@ -91,7 +91,11 @@ def restore(
         return start, Progress()
     _warn_of_changes(found.facts, found.number)
     state = resized(found.tree, config, components)
-    progress = _progress(found.facts, f"checkpoint {found.number}")
+    kept = {name: found.facts[name] for name in Progress._fields}
+    where = f"checkpoint {found.number}"
+    kept["losses"] = tuple(kept["losses"])
+    kept["records"] = tuple(from_row(row, where) for row in kept["records"])
+    progress = Progress(**kept)
     before, after = Layout(**found.facts["layout"]), _layout(config)
     if before != after and progress.round < config.num_rounds:
         change = Resumed(progress.round, before, after)
@@ -100,9 +104,9 @@ def restore(
 
 
 def compiler_settings() -> dict[str, str]:
-    """Gives what decides how programs are compiled, in addition to the versions."""
+    """Gives the settings that affect how programs are compiled."""
     flags = os.environ.get("XLA_FLAGS", "").split()
-    # The number of devices is in the layout, and changes no program's arithmetic.
+    # The number of devices is in the layout, and does not affect arithmetic.
     flags = [x for x in flags if "xla_force_host_platform_device_count" not in x]
     return {
         "XLA_FLAGS": " ".join(sorted(flags)),
@@ -112,22 +116,17 @@ def compiler_settings() -> dict[str, str]:
 
 
 def steps_ahead(config: Config, progress: Progress) -> float:
-    """Says by how many local steps a run is further than their number says.
+    """Counts the local steps by which a run is ahead of its number of rounds.
+
+    A run is ahead if it had more workers before, and behind if it had fewer.
 
     >>> config = Config(num_workers=2, sync_period=4, batch_size=32)
     >>> steps_ahead(config, Progress(round=1, examples=4 * 4 * 32))  # of 4 workers
     4.0
     """
     per_step = config.num_workers * config.batch_size
-    # Whole numbers first: the same result wherever the run is stopped.
+    # Integers first: the result does not depend on where the run was stopped.
     return (progress.examples - config.num_steps(progress.round) * per_step) / per_step
-
-
-def _progress(facts: dict, where: str) -> Progress:
-    kept = {name: facts[name] for name in Progress._fields}
-    kept["losses"] = tuple(kept["losses"])
-    kept["records"] = tuple(from_row(row, where) for row in kept["records"])
-    return Progress(**kept)
 
 
 def _layout(config: Config) -> Layout:
@@ -136,26 +135,25 @@ def _layout(config: Config) -> Layout:
 
 def _warn_of_changes(facts: dict, number: int) -> None:
     settings = [
-        f"{name} was {facts['compiler'].get(name, '')!r}, is {now!r}"
+        f"{name} was {facts['compiler'].get(name, '')!r}, now {now!r}"
         for name, now in compiler_settings().items()
         if facts["compiler"].get(name) != now
     ]
     if changed := [*changed_versions(facts["versions"]), *settings]:
         warnings.warn(
-            f"checkpoint {number} is of other versions or settings: "
-            f"{'; '.join(changed)}; the run goes on, but the last bits of its numbers "
-            "may differ",
+            f"checkpoint {number} was written with other versions or settings: "
+            f"{'; '.join(changed)}; the last bits of the run's numbers may differ",
             stacklevel=4,
         )
 
 
 def _check_facts(facts: dict) -> None:
-    """Raises unless a checkpoint holds what `save` puts there."""
+    """Raises unless a checkpoint was written by `save`."""
     missing = {*Progress._fields, "config", "layout", "versions", "compiler"}
     missing -= facts.keys()
     if missing:
         raise ValueError(
-            "checkpoints must be of a run of train, got one without "
+            "checkpoints must be written by train, got one without "
             f"{', '.join(sorted(missing))}; use another directory"
         )
 
@@ -165,16 +163,14 @@ def _check_same_run(found: dict[str, Option], config: Config) -> None:
         kept = dataclasses.asdict(Config(**found))
     except TypeError as error:
         raise ValueError(
-            f"checkpoints must be of this version of the library, but {error}; go on "
-            "with the version that began the run"
+            f"checkpoints must be from this version of the library, but {error}; "
+            "resume with the version that started the run"
         ) from error
     asked = dataclasses.asdict(config)
     changed = [
-        f"{name} was {kept[name]!r}, not {asked[name]!r}"
+        f"{name} was {kept[name]!r}, now {asked[name]!r}"
         for name in asked
         if kept[name] != asked[name] and name not in FREE
     ]
     if changed:
-        raise ValueError(
-            f"config must be that of the run which goes on, but {'; '.join(changed)}"
-        )
+        raise ValueError(f"cannot resume with a different config: {'; '.join(changed)}")

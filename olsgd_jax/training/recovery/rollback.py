@@ -1,12 +1,12 @@
-"""Rollback: a run that diverged goes on from its last checkpoint, at a lower rate.
+"""Rollback: a run that diverged resumes from its last checkpoint, at a lower rate.
 
-    xᵢ ← z of the checkpoint, or mean x where the strategy keeps no anchor
+    xᵢ ← z of the checkpoint, or mean x if the strategy keeps no anchor
     γ  ← scale γ
 
-Momentum, velocities and what else was learned of gradients start anew. Counts of steps
-stay, so that a schedule goes on where it was, and so do rounds and random keys: batches
-are those that the rounds would have had. Where nothing was saved, the run begins again.
-A checkpoint of another number of workers is resized first (see `resize`).
+Momentum, velocities and the like are reset. Step counts are kept, so that schedules
+continue, and so are rounds and random keys, so that every round has the batches that it
+would have had. Without a checkpoint, the run starts again. A checkpoint with another
+number of workers is resized first (see `elastic`).
 """
 
 import dataclasses
@@ -33,10 +33,10 @@ from olsgd_jax.training.recovery.resume import Progress, restore, steps_ahead
 
 @dataclasses.dataclass(frozen=True)
 class RollbackPolicy:
-    """How often a run may go back, and how much slower it goes on.
+    """How often a run may go back, and how much it lowers its learning rate.
 
-    A checkpoint is finite, but may be of a model that is lost already; then no rate
-    helps, and all times are used up.
+    All numbers in a checkpoint are finite, but its model may be beyond recovery
+    already. Then no rate helps, and the run ends after `times` rollbacks.
 
     >>> from olsgd_jax.training import RollbackPolicy
     >>> RollbackPolicy(scale=2.0)
@@ -44,28 +44,28 @@ class RollbackPolicy:
     ValueError: scale must be in (0, 1), got 2.0
     """
 
-    scale: Annotated[float, between(0, 1, "()"), "of the learning rate, every time"] = (
-        0.5
-    )
-    times: Annotated[int, whole(0), "how often it may go back; 0: never"] = 3
+    scale: Annotated[
+        float, between(0, 1, "()"), "factor of the learning rate at every rollback"
+    ] = 0.5
+    times: Annotated[int, whole(0), "number of rollbacks allowed; 0: none"] = 3
 
     def __post_init__(self) -> None:
-        """Raises unless both can be what they are."""
+        """Raises unless both values are allowed."""
         settle_options(self)
 
 
 def rollbacks_in(history: Iterable[Entry]) -> list[Rollback]:
-    """Gives the rollbacks of a run so far."""
+    """Lists the rollbacks of a run so far."""
     return [entry for entry in history if isinstance(entry, Rollback)]
 
 
 def at_current_rate(
     config: Config, components: Components, progress: Progress
 ) -> tuple[Config, Components]:
-    """Gives config and components the learning rate that a run has come down to.
+    """Gives config and components the learning rate after the rollbacks so far.
 
     Args:
-      config: options of the run, with the rate that it began with.
+      config: options of the run, with its first learning rate.
       components: what `build` made of the config.
       progress: how far the run has come.
     """
@@ -95,16 +95,15 @@ def go_back(
 
     Args:
       number: the round that diverged.
-      config: options of the run, with the rate that it began with.
+      config: options of the run, with its first learning rate.
       components: what `build` made of the config.
       checkpoints: where the run is saved, if it is.
-      history: all that happened so far, undone or not.
-      policy: how much slower the run goes on.
+      history: all entries so far, including those undone.
+      policy: by how much to lower the learning rate.
 
     Returns:
-      The state and the progress to go on with. The records of the progress are the
-      history and what is new: the rollback, and the change of layout that goes with a
-      checkpoint from before the change.
+      The state and the progress to resume from. Its records are the history, the
+      rollback, and the change of layout if the checkpoint is from before that change.
     """
     state, progress = restore(checkpoints, config, components)
     rates = [config.learning_rate, *(x.learning_rate for x in rollbacks_in(history))]
@@ -122,9 +121,9 @@ def go_back(
 def restarted(
     state: WorkerState, config: Config, components: Components
 ) -> WorkerState:
-    """Puts all workers at the anchor or the consensus, with nothing else learned."""
+    """Starts all workers from the anchor, or from the consensus if there is none."""
     has_anchor = hasattr(state.strategy_state, "anchor")
     which = "anchor" if has_anchor else "consensus"
     model = model_of(state, components.strategy, which, components.mesh)
-    model = jax.device_get(model)  # to be put on all devices
+    model = jax.device_get(model)  # uncommitted, to go to all devices
     return start_workers(model, state, config, components)
