@@ -130,7 +130,7 @@ def test_strategies_that_send_at_every_step_have_rounds_of_one():
 @pytest.mark.parametrize(
     ("label", "periods", "repetitions", "message"),
     [
-        ("local_sgd:often", [1], 2, "rank or stream behind its colon"),
+        ("local_sgd:often", [1], 2, "rank or stream after its colon"),
         ("local_sgd", [0], 2, "sync_period must be at least 1"),
         ("local_sgd", [1], 1, "repetitions must be at least 2"),
         ("local", [1], 2, "strategy must be one of"),

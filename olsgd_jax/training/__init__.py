@@ -1,4 +1,4 @@
-"""The reference harness: a config becomes a training run, and the run its records."""
+"""The reference harness: trains as a config says, and records what it measures."""
 
 from olsgd_jax._checks import check_choice, check_count, check_number, check_seed
 from olsgd_jax._extras import needs_extra

@@ -1,4 +1,4 @@
-"""What command lines share: counts, and how processes find each other."""
+"""Options that command lines share: counts, and how processes find each other."""
 
 import argparse
 
@@ -46,7 +46,7 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
         "--join-timeout",
         type=int,
         default=JOIN_TIMEOUT,
-        help="seconds within which all must have joined; %(default)s",
+        help="seconds in which all processes must join; %(default)s",
     )
     group.add_argument(
         "--peer-timeout",
@@ -57,7 +57,7 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 
 
 def join_as_asked(args: argparse.Namespace) -> Process:
-    """Joins the processes that a command line is about.
+    """Calls `join` with the options of a command line.
 
     >>> import argparse
     >>> from olsgd_jax.training import add_process_options, join_as_asked

@@ -22,7 +22,7 @@ def _check_each_once(name: str, value: Option) -> None:
         )
 
 
-# What is beyond 1e30 is not finite in float32 after a few products.
+# Beyond 1e30, a few products overflow in float32.
 _positive = between(1e-30, 1e30, "[]")
 _not_negative = between(0, 1e30, "[]")
 _after_start = between(0, 1e30, "(]")
@@ -33,12 +33,11 @@ _below_1 = between(0, 1, "[)")
 class Config:
     """Options of a training run.
 
-    A config is whole: `strategy_args=None` becomes the strategy's own defaults when
-    the config is made, so that a record says what ran. To change the strategy of a
-    config, change both: `replace(config, strategy="slowmo", strategy_args=None)`.
-    Names of data sets, partitions, models and strategies are looked up by `train`,
-    which knows them. An epoch is as many local steps as workers need to go through
-    their examples once, on average.
+    A config is complete: `strategy_args=None` becomes the strategy's defaults when the
+    config is made, so that a record says what ran. To change the strategy of a config,
+    change both: `replace(config, strategy="slowmo", strategy_args=None)`. `train` looks
+    up the names of data sets, partitions, models and strategies. An epoch is the number
+    of local steps in which workers go through their examples once, on average.
 
     >>> from olsgd_jax.training import Config
     >>> Config(num_workers=8).strategy_args
@@ -54,77 +53,82 @@ class Config:
     ] = None
     partition: Annotated[str, "a name in PARTITIONS"] = "iid"
     concentration: Annotated[
-        float, between(0, 1e12, "(]"), "of the partition dirichlet"
+        float, between(0, 1e12, "(]"), "concentration of the partition dirichlet"
     ] = 0.5
-    reshuffle: Annotated[bool, "another order of the examples in every epoch"] = True
+    reshuffle: Annotated[bool, "new order of the examples in every epoch"] = True
     augment: Annotated[bool, "crop and flip images at random"] = False
 
     model: Annotated[str, "a name in MODELS"] = "mlp"
     width: Annotated[
-        int | None, check_count, "of the first layer; None: the model's own"
+        int | None, check_count, "width of the first layer; None: the model's default"
     ] = None
     dropout: Annotated[
-        float, _below_1, "fraction of the hidden layer of mlp, in [0, 1)"
+        float, _below_1, "dropout rate of the hidden layer of mlp, in [0, 1)"
     ] = 0.0
-    dtype: Annotated[Dtype, "of the computation; parameters stay float32"] = "float32"
+    dtype: Annotated[Dtype, "dtype of the computation; parameters are float32"] = (
+        "float32"
+    )
     model_state_policy: Annotated[
-        ModelStatePolicy, "batch statistics stay local, or are averaged with the models"
+        ModelStatePolicy, "keep batch statistics local, or average them with the models"
     ] = "local"
 
     strategy: Annotated[str, "a name in STRATEGIES"] = "overlap_local_sgd"
-    # Not hashed: a dict cannot be. Configs that differ in it alone are still unequal.
+    # A dict cannot be hashed. Configs that differ only in it are still unequal.
     strategy_args: Annotated[
-        dict[str, float] | None, "of the strategy; None: its own defaults"
+        dict[str, float] | None, "arguments of the strategy; None: its defaults"
     ] = dataclasses.field(default=None, hash=False)
     rated_velocity: Annotated[
-        bool, "keep the strategy's velocity divided by the learning rate"
+        bool, "store the strategy's velocity divided by the learning rate"
     ] = False
-    num_workers: Annotated[int, check_count, "m"] = 4
+    num_workers: Annotated[int, check_count, "number of workers, m"] = 4
     sync_period: Annotated[int, check_count, "local steps in a round, τ"] = 4
     long_first_round: Annotated[bool, "τ + 1 local steps in the first round"] = False
-    num_rounds: Annotated[int, check_count, "rounds of the whole run"] = 150
+    num_rounds: Annotated[int, check_count, "number of rounds of the run"] = 150
     mapping: Annotated[
-        Mapping | None, "None: shard_map with enough devices, else vmap"
+        Mapping | None,
+        "how workers run; None: shard_map if there are devices, else vmap",
     ] = None
 
-    batch_size: Annotated[int, check_count, "of one worker at one local step"] = 32
+    batch_size: Annotated[int, check_count, "examples per worker and local step"] = 32
     learning_rate: Annotated[float, _positive, "base learning rate, γ"] = 0.1
     scale_learning_rate: Annotated[
-        bool, "to learning_rate x num_workers x batch_size / 128, by the warm-up"
+        bool, "warm up to learning_rate x num_workers x batch_size / 128"
     ] = False
     warmup_epochs: Annotated[
-        float, _not_negative, "from the base rate to the scaled one"
+        float, _not_negative, "epochs from the base rate to the scaled one"
     ] = 0.0
     decay_epochs: Annotated[
         Sequence[Annotated[float, _after_start]],
-        "after each the learning rate is a tenth",
+        "epochs after which the learning rate falls to a tenth",
     ] = ()
     momentum: Annotated[
-        float, _below_1, "Nesterov, of the optimizer; 0 is plain SGD"
+        float, _below_1, "Nesterov momentum of the optimizer; 0: plain SGD"
     ] = 0.9
-    weight_decay: Annotated[float, _not_negative, "of the optimizer"] = 1e-4
-    decay_vectors: Annotated[bool, "decay norms and biases as well"] = True
+    weight_decay: Annotated[float, _not_negative, "weight decay of the optimizer"] = (
+        1e-4
+    )
+    decay_vectors: Annotated[bool, "apply weight decay to norms and biases too"] = True
 
     seed: Annotated[
-        int, check_seed, "of partition, order, first model, crops and dropout"
+        int, check_seed, "seed of partition, order, first model, crops and dropout"
     ] = 0
     evaluate: Annotated[
         Sequence[EvaluatedModel],
         _check_each_once,
-        "models that are tested; the first is in tables",
+        "models to evaluate; tables show the first",
     ] = ("consensus",)
     evaluate_every: Annotated[
-        int, check_count, "rounds; the last is always evaluated"
+        int, check_count, "rounds between evaluations; the last round always has one"
     ] = 10
 
     def __post_init__(self) -> None:
-        """Raises unless every option can be what it is."""
+        """Checks all options, and fills in the arguments of the strategy."""
         settle_options(self)
         args = self.strategy_args
         if args is None:
             known = self.strategy in STRATEGIES
             args = STRATEGIES[self.strategy].args if known else {}
-        # Copied: neither the registry nor the caller's dict may change a config.
+        # Copied, so that a config does not change with the registry or the caller.
         object.__setattr__(self, "strategy_args", dict(args))
 
     def num_steps(self, num_rounds: int) -> int:

@@ -1,4 +1,4 @@
-"""How good one model is on held-out data."""
+"""Loss and accuracy of one model on held-out data."""
 
 import functools
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from olsgd_jax.training.tasks import Task
 from olsgd_jax.types import ArrayTree, ModelState, Params
 
 CHUNK = 4096
-"""Examples that are evaluated at a time."""
+"""Number of examples evaluated at a time."""
 
 
 class Evaluation(NamedTuple):
-    """How good a model is on some examples.
+    """Loss and accuracy of a model.
 
     >>> from olsgd_jax.training import Evaluation
     >>> Evaluation(loss=0.25, accuracy=0.9).accuracy
@@ -26,9 +26,8 @@ class Evaluation(NamedTuple):
     """
 
     loss: float  # mean cross-entropy
-    accuracy: Annotated[
-        float, between(0, 1, "[]")
-    ]  # fraction of labels that got the highest logit
+    # Fraction of labels that got the highest logit.
+    accuracy: Annotated[float, between(0, 1, "[]")]
 
 
 def evaluate(
@@ -41,10 +40,10 @@ def evaluate(
     """Measures the loss and the accuracy of one model.
 
     Args:
-      task: what was learned; it has to predict logits.
-      params: without a worker axis, as `model_of` gives them.
-      model_state: goes with the params.
-      inputs: examples on the leading axis; evaluated `CHUNK` at a time.
+      task: the task; its `predict` must return logits.
+      params: parameters without a worker axis, as from `model_of`.
+      model_state: model state that belongs to them.
+      inputs: examples on the leading axis.
       labels: labels of the same examples.
 
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Files that cannot be written: which, and why."""
+"""Errors that say which file cannot be written, and why."""
 
 import contextlib
 import os
@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def writing(what: object, hint: str = "") -> Iterator[None]:
-    """Says of an error of the system what could not be written.
+    """Makes errors of the system say what cannot be written.
 
     Args:
-      what: as in the path of a file; what the system says has none on a full disk.
-      hint: what can be done about it.
+      what: what is written, such as the path of a file. The system does not name it if
+        the disk is full.
+      hint: what to do about it.
 
     >>> from olsgd_jax.training import writing
     >>> with writing("run.jsonl"):
@@ -31,9 +32,9 @@ def writing(what: object, hint: str = "") -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str | None:
-    """Gives what the system says; None if the error is not of the system."""
+    """Gives the system's message; None if it is not an error of the system."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    # What writes arrays for orbax has errors of its own, with the system's inside.
+    # TensorStore, which writes arrays for orbax, wraps errors of the system.
     found = re.search(r"os_error_code='(\d+)'", str(error))
     return os.strerror(int(found[1])) if found else None

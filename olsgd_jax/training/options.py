@@ -1,10 +1,10 @@
-"""Options: fields of a class whose annotations say all that there is to say.
+"""Options: fields of a class whose annotations describe them completely.
 
     sync_period: Annotated[int, check_count, "local steps in a round, τ"] = 4
 
-An annotation holds the kind of the value, a constraint where the kind alone does not
-say enough, and the meaning. Checks and command lines are made of these. Records, which
-may be read from anywhere, have annotations of the same form.
+An annotation holds the kind of the value, a constraint if the kind is not enough, and
+the meaning. Checks and command lines are built from it. Records, which may come from
+anywhere, are annotated in the same way.
 """
 
 import functools
@@ -20,11 +20,11 @@ from olsgd_jax._checks import check_choice, check_number
 from olsgd_jax.types import Option
 
 Constraint: TypeAlias = Callable[[str, Option], None]
-"""name, value -> nothing; raises what is wrong, with the value and the fix."""
+"""name, value -> None; raises if the value is not allowed."""
 
 
 class OptionType(NamedTuple):
-    """What an option can be, as its annotation says it."""
+    """The annotation of an option."""
 
     kind: Option  # such as int, Literal["a", "b"] or Sequence[float]; never None
     may_be_none: bool
@@ -48,7 +48,7 @@ def between(low: float, high: float, ends: str) -> Constraint:
 
 
 def whole(low: int) -> Constraint:
-    """Constrains a number to whole ones from `low` on.
+    """Constrains a number to whole numbers of at least `low`.
 
     >>> whole(0)("times", 1.5)
     Traceback (most recent call last):
@@ -75,13 +75,13 @@ def option_types(options: type) -> dict[str, OptionType]:
 
 
 def settle_options(options: object) -> None:
-    """Raises unless every option can be what it is; makes values plain ones.
+    """Checks all options, and converts their values to plain Python.
 
-    Numbers of NumPy become those of Python, and lists tuples, so that options are the
-    same before and after JSON, and can be keys.
+    NumPy scalars become Python numbers and lists become tuples, so that options can be
+    hashed and are unchanged by a round trip through JSON.
 
     Args:
-      options: an instance of a frozen dataclass, which is being made.
+      options: an instance of a frozen dataclass, in its `__post_init__`.
     """
     for name, option_type in option_types(type(options)).items():
         value = getattr(options, name)
@@ -93,7 +93,7 @@ def settle_options(options: object) -> None:
 
 
 def check_option(name: str, value: Option, option_type: OptionType) -> None:
-    """Raises unless an option can be what it is."""
+    """Raises unless an option may have this value."""
     kind, may_be_none, constraint, _ = option_type
     if value is None and may_be_none:
         return
@@ -145,4 +145,4 @@ _CHECKS: dict[Option, Constraint] = {
     str: _check_name,
     float: between(-math.inf, math.inf, "()"),
 }
-"""What is checked of kinds that need no constraint of their own."""
+"""Checks of the kinds that need no constraint."""

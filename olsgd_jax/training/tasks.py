@@ -1,4 +1,4 @@
-"""What is learned: how a model starts, and its loss. Flax becomes functions here."""
+"""Tasks: the first model and the loss, as pure functions made from Flax modules."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Key
 
 from olsgd_jax.types import ArrayTree, Batch, Loss, ModelState, Params
 
@@ -39,18 +39,18 @@ def classification(
     augment: Callable[[Key[Array, ""], jax.Array], jax.Array] | None = None,
     prepare: Callable[[jax.Array], jax.Array] | None = None,
 ) -> Task:
-    """Makes a task of a Flax module that maps inputs to one logit per class.
+    """Makes a task from a Flax module that maps inputs to one logit per class.
 
-    Batches are dicts with `inputs` and integer `labels`. The module's call takes
-    `train`; it may hold dropout (rng `dropout`) and variables beside `params`, which
-    become the model state.
+    Batches are dicts with `inputs` and integer `labels`. The module must accept the
+    argument `train`. It may use dropout (rng `dropout`) and have variables other than
+    `params`, which become the model state.
 
     Args:
       module: a linen module.
       inputs: shape and dtype of one batch of inputs.
-      augment: key, inputs -> inputs, applied when training.
-      prepare: inputs -> what the module takes, applied after that and when testing,
-        such as `normalise`.
+      augment: key, inputs -> inputs; applied only in training.
+      prepare: inputs -> inputs of the module, such as `normalise`; applied after
+        `augment` in training, and in testing.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax.training import MLP, classification
@@ -80,21 +80,13 @@ def classification(
             rngs={"dropout": dropout_key},
             mutable=list(model_state),
         )
-        return cross_entropy(logits, batch["labels"]), dict(model_state)
+        losses = optax.softmax_cross_entropy_with_integer_labels(
+            logits, batch["labels"]
+        )
+        return losses.mean(), dict(model_state)
 
     def predict(params: Params, model_state: ModelState, x: ArrayTree) -> jax.Array:
         variables = {"params": params, **model_state}
         return jnp.asarray(module.apply(variables, prepared(x), train=False))
 
     return Task(init, loss, predict)
-
-
-def cross_entropy(
-    logits: Float[Array, "*batch classes"], labels: Int[Array, "*batch"]
-) -> Float[Array, ""]:
-    """Averages the cross-entropy of a batch.
-
-    >>> cross_entropy(jnp.zeros((2, 4)), jnp.array([0, 3])).round(4).item()
-    1.386...
-    """
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()

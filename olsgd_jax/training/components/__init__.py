@@ -1,4 +1,4 @@
-"""What a config stands for: its names and numbers become data, task and strategy."""
+"""Builds data, task, optimizer and strategy from a config."""
 
 from olsgd_jax.training.components.assembly import Components as Components
 from olsgd_jax.training.components.assembly import build as build

@@ -27,7 +27,7 @@ from olsgd_jax.workers.mesh import process_devices, share_workers, worker_mesh
 
 
 class Components(NamedTuple):
-    """What a config stands for.
+    """What a config names, built.
 
     >>> from olsgd_jax.training import Config, build
     >>> components = build(Config(num_workers=2))

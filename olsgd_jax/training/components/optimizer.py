@@ -2,8 +2,8 @@
 
     γ(k) = γ₀ + (γ₁ − γ₀) min(k / warm-up, 1), a tenth of it after every decay
 
-γ₀ is the base rate and γ₁ the scaled one, γ₀ × workers × batch size / 128: m workers
-take m times as many examples per step as one does.
+γ₀ is the base rate and γ₁ the scaled one, γ₀ × workers × batch size / 128, since m
+workers process m times as many examples per step as one worker.
 
 Reference: P. Goyal et al., "Accurate, Large Minibatch SGD", 2017, arXiv:1706.02677.
 """
@@ -15,7 +15,7 @@ import optax
 from olsgd_jax.training.config import Config
 from olsgd_jax.types import Params
 
-REFERENCE_BATCH_SIZE = 128  # of one worker, for which base rates are given
+REFERENCE_BATCH_SIZE = 128  # of one worker; base rates are for this size
 
 
 def build_schedule(
@@ -25,9 +25,9 @@ def build_schedule(
 
     Args:
       config: options of the run.
-      num_examples: examples of all workers together; they make an epoch.
-      ahead: local steps by which the run is further than their number says, since it
-        had more workers before; below 0 if it had fewer.
+      num_examples: number of examples of all workers together, which make an epoch.
+      ahead: local steps by which the run is ahead of its step count, because it had
+        more workers before; negative if it had fewer.
 
     >>> from olsgd_jax.training import Config
     >>> from olsgd_jax.training.components import build_schedule

@@ -1,4 +1,4 @@
-"""The strategy that a config names, with all that its equations contain."""
+"""The strategy that a config names, with its arguments."""
 
 import inspect
 
@@ -9,15 +9,15 @@ from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.strategies.base import Strategy, check_delayed
 from olsgd_jax.training.config import Config
 
-_TOLD = ("num_workers", "learning_rate")  # by other options of a config
+_TOLD = ("num_workers", "learning_rate")  # arguments from other options of a config
 
 
 def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> Strategy:
-    """Builds the strategy, and tells it what else its equations contain.
+    """Builds the strategy of a config.
 
     Args:
       config: options of the run.
-      schedule: the learning rate, needed where the velocity is divided by it.
+      schedule: the learning rate; needed if the velocity is divided by it.
 
     >>> from olsgd_jax.training import Config, build_strategy
     >>> build_strategy(Config(strategy="easgd", num_workers=8)).num_workers
@@ -46,7 +46,7 @@ def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> St
     try:
         return builder(**given, **told)
     except (TypeError, ValueError) as error:
-        # All of them are numbers, so what is wrong with one is its value.
+        # All arguments are numbers, so their values must be wrong.
         raise ValueError(f"strategy_args: {error}") from error
 
 
@@ -54,7 +54,7 @@ def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:
     """Builds a strategy from its name on a command line.
 
     Args:
-      text: a name, or a name with a rank or "stream" behind a colon.
+      text: a name, optionally with a colon and a rank or "stream" after it.
       num_workers: m.
 
     Returns:
@@ -68,7 +68,7 @@ def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:
     name, _, detail = text.partition(":")
     if detail not in ("", "stream") and not detail.isdigit():
         raise ValueError(
-            f"strategy must have a rank or stream behind its colon, got {text}"
+            f"strategy must have a rank or stream after its colon, got {text}"
         )
     args: dict[str, float] | None = {"rank": int(detail)} if detail.isdigit() else None
     config = Config(strategy=name, strategy_args=args, num_workers=num_workers)

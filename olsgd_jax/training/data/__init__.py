@@ -1,1 +1,1 @@
-"""From a data set's name to every worker's batches."""
+"""Data: loads data sets, and makes every worker's batches of them."""

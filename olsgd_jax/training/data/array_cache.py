@@ -1,9 +1,9 @@
-"""Arrays that took long to make, on disk for the next time.
+"""A cache on disk for arrays that are slow to make.
 
-A directory holds one .npy file per array. A file appears under its name only when it
-is whole: it is written under another name first, then renamed, in one step. Processes
-that make the same arrays at the same time replace each other's files by equal ones,
-and whoever has an old file open keeps it.
+A directory holds one .npy file per array. A file is written under a temporary name and
+then renamed in one step, so it is always complete. Processes that make the same arrays
+at the same time replace each other's files by equal ones, and a process that has
+already opened an old file can still read it.
 """
 
 import os
@@ -20,7 +20,7 @@ HINT = "set XDG_CACHE_HOME to another directory"
 
 
 def cache_directory(name: str) -> pathlib.Path:
-    """Names the library's directory for `name`: below $XDG_CACHE_HOME or ~/.cache."""
+    """Gives the library's directory for `name`, in $XDG_CACHE_HOME or ~/.cache."""
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return pathlib.Path(root).expanduser() / "olsgd_jax" / name
 
@@ -30,18 +30,18 @@ def cached_arrays(
     outline: Mapping[str, jax.ShapeDtypeStruct],
     make: Callable[[], dict[str, np.ndarray]],
 ) -> dict[str, np.ndarray]:
-    """Opens the arrays of a directory, which are made first if they are not there.
+    """Opens the arrays in a directory, and makes them first if they are missing.
 
-    A file that is cut off, is no array or has another shape or dtype counts as not
-    there. The numbers in it are not looked at: that would read all of it.
+    A file that is cut off, is not an array or has another shape or dtype counts as
+    missing. Its contents are not checked, since that would read all of it.
 
     Args:
       directory: where the arrays are, each as <name>.npy.
-      outline: shape and dtype of every array by its name.
-      make: gives all arrays by their names.
+      outline: shape and dtype of every array by name.
+      make: returns all arrays by name.
 
     Returns:
-      Arrays that are read from disk as they are indexed, and cannot be written to.
+      Memory-mapped arrays, which cannot be written to.
 
     >>> import tempfile
     >>> directory = pathlib.Path(tempfile.mkdtemp())
@@ -76,8 +76,8 @@ def _opened(
 
 
 def _write(directory: pathlib.Path, name: str, array: np.ndarray) -> None:
-    # In the same directory: only there is a rename one step. Each process has a name
-    # of its own, on all hosts that share the directory.
+    # A rename is one step only within a directory. The temporary name is unique among
+    # the processes of all hosts that share the directory.
     with tempfile.NamedTemporaryFile(dir=directory, prefix=name, delete=False) as file:
         try:
             np.save(file, array)

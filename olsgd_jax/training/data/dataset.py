@@ -1,4 +1,4 @@
-"""What a data set is."""
+"""The type of a data set."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,8 @@ from jaxtyping import Float32, Int32, UInt8
 class Dataset(NamedTuple):
     """Examples to learn from, and examples to be tested on.
 
-    Inputs of uint8 are images as they are stored: pixels from 0 to 255, with axes
-    (example, height, width, channel). They may lie on disk and be read as they are
-    indexed.
+    Inputs of dtype uint8 are images: pixels from 0 to 255, with axes (example, height,
+    width, channel). They may be memory-mapped.
 
     >>> from olsgd_jax.training import load_dataset
     >>> dataset = load_dataset("digits")

@@ -1,6 +1,6 @@
-"""Images on the device: random crops and flips, and numbers that networks like.
+"""Images on the device: random crops and flips, and normalisation.
 
-Images are stored and sent as bytes, and become floats only where they are used.
+Images are stored and sent as bytes, and become floats only when they are used.
 """
 
 import jax
@@ -12,9 +12,10 @@ PADDING = 4
 """Black pixels around an image before it is cropped."""
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-"""Of red, green and blue in CIFAR-10's training images, as the authors have them.
+"""Mean and deviation of red, green and blue in CIFAR-10, as in the authors' code.
 
-The deviation is that within an image, on average; over all images it is a fifth larger.
+The deviation is the average of those within each image; over all images it is a fifth
+larger.
 """
 
 
@@ -23,13 +24,9 @@ def crop_and_flip(
 ) -> UInt8[Array, "batch height width channels"]:
     """Moves every image by up to `PADDING` pixels, and mirrors half of them.
 
-    An image gets a black margin of `PADDING` pixels. A window of its own size is cut
-    out at random, and turned left to right with probability 1/2. Each image has draws
-    of its own.
-
-    Args:
-      key: key of the draws.
-      images: pixels of a batch.
+    An image gets a black margin of `PADDING` pixels. A random window of the original
+    size is cut out, and mirrored left to right with probability 1/2, independently for
+    each image.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax.training import crop_and_flip
@@ -55,7 +52,7 @@ def crop_and_flip(
         down = jnp.arange(height, dtype=jnp.int32)
         across = jnp.arange(width, dtype=jnp.int32)
         across = jnp.where(flip, across[::-1], across)
-        # Rows, then columns: on CPUs a third of the time of slices that move.
+        # Rows, then columns: on CPUs this takes a third of the time of dynamic slices.
         return image[offset[0] + down][:, offset[1] + across]
 
     return jax.vmap(window)(padded, offsets, flips)
@@ -64,7 +61,7 @@ def crop_and_flip(
 def normalise(
     images: UInt8[Array, "*batch height width 3"] | UInt8[np.ndarray, "*batch h w 3"],
 ) -> Float32[Array, "*batch height width 3"]:
-    """Makes floats of pixels: (pixel / 255 − `MEAN`) / `STD`, for each colour.
+    """Converts pixels to floats: (pixel / 255 − `MEAN`) / `STD`, for each colour.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax.training import normalise

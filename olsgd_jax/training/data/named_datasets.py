@@ -1,4 +1,4 @@
-"""Named data sets as arrays."""
+"""Data sets by name."""
 
 import os
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from olsgd_jax.training.data.dataset import Dataset
 def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
     """Loads the handwritten digits that come with scikit-learn.
 
-    1,797 images of 8 x 8 pixels as 64 inputs in [0, 1]: 1,440 to learn from, a number
-    that most numbers of workers divide, and 357 to be tested on. The split is always
-    the same, with every class in proportion.
+    1,797 images of 8 x 8 pixels as 64 inputs in [0, 1]: 1,440 to learn from, which many
+    numbers of workers divide, and 357 to be tested on. The split is fixed and
+    stratified by class.
 
     >>> from olsgd_jax.training.data.named_datasets import digits
     >>> dataset = digits()
@@ -25,7 +25,7 @@ def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
     ((1440, 64), (357, 64))
     """
     del data_dir
-    # Imported here: it takes a second, which other data sets need not wait for.
+    # Imported here because it takes a second, which other data sets need not wait for.
     with needs_extra("experiments"):
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
@@ -42,11 +42,11 @@ def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
 class Source(NamedTuple):
     """Where a data set comes from."""
 
-    load: Callable[[str | os.PathLike | None], Dataset]  # of the directory of data sets
-    outline: Callable[[], Dataset]  # of its sizes, without its files
+    load: Callable[[str | os.PathLike | None], Dataset]  # data_dir -> data set
+    outline: Callable[[], Dataset]  # a data set of the same sizes, without files
 
 
-# The digits come with a package, so they are their own outline.
+# The digits come with a package and need no files, so they are their own outline.
 DATASETS = {
     "digits": Source(digits, digits),
     "cifar10": Source(cifar10, cifar10_outline),
@@ -58,9 +58,9 @@ def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     """Loads a data set by its name in `DATASETS`.
 
     Args:
-      name: "digits", which need no files, or "cifar10".
-      data_dir: where data sets lie on disk; None for $TFDS_DATA_DIR, and without that
-        the default of TensorFlow Datasets, ~/tensorflow_datasets.
+      name: "digits", which needs no files, or "cifar10".
+      data_dir: directory of data sets; by default $TFDS_DATA_DIR, or
+        ~/tensorflow_datasets if that is not set.
 
     >>> from olsgd_jax.training import load_dataset
     >>> load_dataset("digits").num_classes
@@ -71,7 +71,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Datase
 
 
 def outline_dataset(name: str) -> Dataset:
-    """Gives a data set of the sizes that the one of this name has, without its files.
+    """Gives a data set with the sizes of the named one, without reading its files.
 
     >>> from olsgd_jax.training import outline_dataset
     >>> outline_dataset("cifar10").test_labels.shape

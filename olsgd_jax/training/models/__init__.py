@@ -1,4 +1,4 @@
-"""Networks by name, all of them linen modules that map inputs to logits."""
+"""Networks by name: linen modules that map inputs to logits."""
 
 import functools
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from olsgd_jax.types import Dtype
 
 
 class Model(NamedTuple):
-    """How a network of one name is made."""
+    """How to make a network, and what it takes."""
 
-    make: Callable[..., nn.Module]  # of width, num_classes and dtype
-    width: int  # by default
-    inputs: int  # axes of a batch of them: 2 for vectors, 4 for images
+    make: Callable[..., nn.Module]  # width, num_classes, dtype -> network
+    width: int  # default width
+    inputs: int  # number of axes of a batch of inputs: 2 for vectors, 4 for images
 
 
 _RESNET8 = functools.partial(ResNet, blocks=(1, 1, 1), entrance_stride=2)
@@ -42,10 +42,10 @@ def make_model(
 
     Args:
       name: name of the network.
-      num_classes: how many logits.
-      width: width of its first layer; None for the network's own.
-      dtype: dtype of the computation; parameters stay float32.
-      **options: others that the network has, such as the dropout of "mlp".
+      num_classes: number of logits.
+      width: width of the first layer; None: the network's default.
+      dtype: dtype of the computation; parameters are float32.
+      **options: other options of the network, such as the dropout of "mlp".
 
     >>> from olsgd_jax.training import make_model
     >>> make_model("resnet8", num_classes=10).width

@@ -20,7 +20,7 @@ class MLP(nn.Module):
     num_classes: int
     dropout: float = 0.0
     depth: int = 1  # hidden layers
-    dtype: DTypeLike | None = None  # of the computation; None: that of the inputs
+    dtype: DTypeLike | None = None  # of the computation; None: as the inputs
 
     @nn.compact
     def __call__(

@@ -1,11 +1,11 @@
 """The paper's network for CIFAR-10, and narrow ones like it.
 
-    3x3 convolution, then stages of blocks, then the mean over places, then dense
+    3x3 convolution, then stages of blocks, then the mean over pixels, then dense
     block: x <- relu(shortcut(x) + norm(conv(relu(norm(conv(x))))))
 
 Every stage has twice the channels of the one before; all but the first halve the image.
-Of 4 stages with 2 blocks each it has 18 layers, of 3 stages with 1 block it has 8.
-Where the shape changes, the shortcut is a 1x1 convolution with a norm, else nothing.
+Four stages of 2 blocks make 18 layers, three stages of 1 block make 8. If the shape
+changes, the shortcut is a 1x1 convolution with a norm, otherwise the identity.
 
 Reference: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image
 Recognition", CVPR 2016, arXiv:1512.03385; with 3x3 instead of 7x7 at the entrance and
@@ -33,9 +33,9 @@ class ResNet(nn.Module):
 
     num_classes: int = 10
     width: int = 64  # channels of the first stage
-    blocks: tuple[int, ...] = (2, 2, 2, 2)  # of every stage
-    entrance_stride: int = 1  # 2 leaves a quarter of the places, and of the work
-    dtype: DTypeLike = jnp.float32  # of the computation; params stay float32
+    blocks: tuple[int, ...] = (2, 2, 2, 2)  # number of blocks in every stage
+    entrance_stride: int = 1  # 2 leaves a quarter of the pixels, and of the work
+    dtype: DTypeLike = jnp.float32  # of the computation; params are float32
 
     @nn.compact
     def __call__(
@@ -58,8 +58,8 @@ class ResNet(nn.Module):
         x = conv(self.width, (3, 3), self.entrance_stride, padding=1)(x)
         x = nn.relu(norm()(x))
         for stage, num_blocks in enumerate(self.blocks):
-            for place in range(num_blocks):
-                halves = stage > 0 and place == 0
+            for i in range(num_blocks):
+                halves = stage > 0 and i == 0
                 x = block(x, self.width * 2**stage, stride=2 if halves else 1)
         x = jnp.mean(x, axis=(1, 2))
         return nn.Dense(self.num_classes, dtype=self.dtype)(x).astype(jnp.float32)

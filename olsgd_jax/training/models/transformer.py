@@ -1,4 +1,4 @@
-"""A network for sequences of tokens, each predicted from those before it.
+"""A network for sequences of tokens, which predicts each token from those before it.
 
     x <- x + attention(norm(x));  x <- x + dense(gelu(dense(norm(x))))    in every layer
 
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 
 class Transformer(nn.Module):
-    """A decoder whose logits at each place know the tokens up to it.
+    """A decoder whose logits at each position depend on the tokens up to it.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax.training import Transformer
@@ -31,12 +31,12 @@ class Transformer(nn.Module):
     def __call__(
         self, x: Int[Array, "batch length"], train: bool = False
     ) -> Float[Array, "batch length tokens"]:
-        """Maps tokens to one logit per next token, at every place."""
+        """Maps tokens to one logit per next token, at every position."""
         del train
         embed = nn.Embed(self.num_tokens, self.width)
         mask = nn.make_causal_mask(x)
-        places = nn.Embed(x.shape[1], self.width)(jnp.arange(x.shape[1]))
-        x = embed(x) + places
+        positions = nn.Embed(x.shape[1], self.width)(jnp.arange(x.shape[1]))
+        x = embed(x) + positions
         for _ in range(self.depth):
             attention = nn.MultiHeadDotProductAttention(self.num_heads)
             x = x + attention(nn.LayerNorm()(x), mask=mask)
