@@ -34,9 +34,10 @@ def shapes_of(tree: ArrayTree) -> dict[str, str]:
     >>> shapes_of({"w": jnp.zeros((2, 3))})
     {'w': 'float32[2,3]'}
     """
-    leaves = jax.tree.leaves(tree)
-    shapes = [f"{x.dtype}[{','.join(map(str, x.shape))}]" for x in leaves]
-    return dict(zip(_names(tree), shapes, strict=True))
+    return {
+        name: f"{x.dtype}[{','.join(map(str, x.shape))}]"
+        for name, x in _named(tree).items()
+    }
 
 
 def weak_in(tree: ArrayTree) -> list[str]:
@@ -46,8 +47,8 @@ def weak_in(tree: ArrayTree) -> list[str]:
     >>> weak_in({"w": jnp.zeros(3), "step": jnp.asarray(0)})
     ['step']
     """
-    leaves = zip(_names(tree), jax.tree.leaves(tree), strict=True)
-    return [name for name, x in leaves if not _is_key(x) and x.weak_type]
+    # Random keys have no weak types.
+    return [name for name, x in _named(tree).items() if getattr(x, "weak_type", False)]
 
 
 def without_empty(tree: ArrayTree) -> ArrayTree:
@@ -98,7 +99,7 @@ def from_read(
 
     if tree is None:
         tree = jax.tree.map(lambda _: None, asked)
-    return jax.tree_util.tree_map_with_path(leaf, asked, tree)
+    return jax.tree.map_with_path(leaf, asked, tree)
 
 
 def check_same_shapes(where: str, found: dict[str, str], asked: dict[str, str]) -> None:
@@ -116,14 +117,15 @@ def check_same_shapes(where: str, found: dict[str, str], asked: dict[str, str]) 
         )
 
 
-def _names(tree: ArrayTree) -> list[str]:
-    names = [_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
-    if len(set(names)) < len(names):
+def _named(tree: ArrayTree) -> dict[str, AnyArray]:
+    leaves = [(_name(path), x) for path, x in jax.tree.leaves_with_path(tree)]
+    named = dict(leaves)
+    if len(named) < len(leaves):
         raise ValueError(
             "tree must have names that differ once their parts are joined by dots, got "
-            f"{', '.join(names)}"
+            f"{', '.join(name for name, _ in leaves)}"
         )
-    return names
+    return named
 
 
 def _name(path: tuple) -> str:
@@ -133,10 +135,6 @@ def _name(path: tuple) -> str:
 def _to_array(x: AnyArray | float) -> AnyArray:
     # jnp.asarray is slow even if it has nothing to do.
     return x if isinstance(x, AnyArray) else jnp.asarray(x)
-
-
-def _is_key(x: AnyArray) -> bool:
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 @jax.jit
