@@ -21,7 +21,6 @@ receives the signal.
 import argparse
 import contextlib
 import sys
-import tempfile
 from collections.abc import Iterator
 
 import jax
@@ -42,6 +41,7 @@ from experiments.cli.output import (
     RECORDS,
     add_output_options,
     check_output,
+    delete_events,
     describe_start,
     describe_stop,
     open_checkpoints,
@@ -51,7 +51,6 @@ from experiments.cli.progress import make_progress, shown
 from experiments.cli.tensorboard import with_events
 from experiments.paper.presets import PRESETS, preset
 from olsgd_jax.training import (
-    Checkpoints,
     Components,
     Config,
     Due,
@@ -152,8 +151,10 @@ def write(
             config.strategy, total=config.num_rounds, shown="compiling"
         )
         records = shown(records, progress, task)
-        if args.tensorboard and jax.process_index() == 0:
-            records = with_events(records, args.out / EVENTS)
+        if jax.process_index() == 0:
+            delete_events(args.out)
+            if args.tensorboard:
+                records = with_events(records, args.out / EVENTS)
         try:
             facts = describe(config, components)
             write_records(args.out / RECORDS, config, records, facts)
@@ -176,8 +177,6 @@ def check_as_asked(
     check_output(args)
     if args.resume and jax.process_count() == 1:
         return check_resume(config, components, rollbacks, args)
-    with tempfile.TemporaryDirectory() as directory:
-        Checkpoints(directory, args.keep).close()
     return []
 
 

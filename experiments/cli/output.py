@@ -13,6 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from rich.console import Console
 
+from experiments.cli.options import count
 from olsgd_jax.training import RESUMABLE, Checkpoints, PreemptedError, writing
 
 RECORDS, EVENTS, CHECKPOINTS = "run.jsonl", "events", "checkpoints"
@@ -30,7 +31,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     minutes = "minutes between checkpoints; %(default)g"
     add("--save-minutes", type=float, default=10.0, help=minutes)
     keep = "number of newest checkpoints to keep besides the best; %(default)s"
-    add("--keep", type=int, default=2, help=keep)
+    add("--keep", type=count, default=2, help=keep)
 
 
 def check_output(args: argparse.Namespace) -> None:
@@ -60,13 +61,17 @@ def prepare_output(args: argparse.Namespace) -> None:
     if jax.process_index() > 0:  # process 0 checks for all
         return
     check_output(args)
-    for path in _outputs(args):
-        # Events are rewritten, as records are. The target of a link stays.
-        if args.overwrite or path.name == EVENTS:
-            is_directory = path.is_dir() and not path.is_symlink()
-            shutil.rmtree(path) if is_directory else path.unlink()
+    if args.overwrite:
+        for path in _outputs(args):
+            _delete(path)
     with writing(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
+
+
+def delete_events(out: pathlib.Path) -> None:
+    """Deletes the events of a run that starts; they are rewritten, as records are."""
+    if os.path.lexists(out / EVENTS):
+        _delete(out / EVENTS)
 
 
 def open_checkpoints(
@@ -115,6 +120,12 @@ def _outputs(args: argparse.Namespace) -> list[pathlib.Path]:
     """Lists the outputs of a run that exist."""
     paths = [args.out / name for name in (RECORDS, EVENTS, CHECKPOINTS)]
     return [path for path in paths if os.path.lexists(path)]
+
+
+def _delete(path: pathlib.Path) -> None:
+    """Deletes a file, a directory, or a link, whose target stays."""
+    is_directory = path.is_dir() and not path.is_symlink()
+    shutil.rmtree(path) if is_directory else path.unlink()
 
 
 def _is_not_of_orbax(record: logging.LogRecord) -> bool:
