@@ -1,6 +1,6 @@
-"""Question: which strategy and sync period suit hardware that is not here?
+r"""Question: which strategy and sync period suit hardware that is not here?
 
-Run:     python -m experiments.plan --target h100:1x16x8 --model resnet18 \\
+Run:     python -m experiments.plan --target h100:1x16x8 --model resnet18 \
              --bandwidth 10gbit
 Cost:    a compilation: half a minute for GPUs, some minutes for TPUs (2 CPU cores)
 Answer:  the time of a local step and of a mean, the smallest sync period that hides

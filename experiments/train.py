@@ -1,4 +1,4 @@
-"""Question: how well does one run train?
+r"""Question: how well does one run train?
 
 Run:     python -m experiments.train --preset cpu --strategy overlap_local_sgd \
              --sync-period 8 --partition paper_non_iid --seed 0 --out out/train

@@ -83,3 +83,17 @@ def test_scripts_explain_themselves(script):
     )
     assert "Question:" in done.stdout
     assert "options of the run:" in done.stdout
+
+
+@pytest.mark.parametrize("script", ["train", "launch", "plan"])
+def test_help_shows_a_command_as_it_is_typed(script):
+    done = subprocess.run(
+        [sys.executable, "-m", f"experiments.{script}", "--help"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    run = done.stdout[done.stdout.index("Run:") : done.stdout.index("Cost:")]
+    first, second = run.splitlines()
+    assert first.endswith(" \\")
+    assert second.startswith("             ")
