@@ -1,7 +1,7 @@
 """Question: how far should a mix pull workers to the anchor?
 
 Run:     python -m experiments.alpha_sweep --preset cpu
-Cost:    hours at the scale of 2 CPU cores; if stopped, it continues where it was
+Cost:    hours with the preset cpu on 2 CPU cores; if stopped, it continues
 Answer:  a table of accuracies in out/sweeps/alpha_sweep.md, over the pullback α
          and the sync period τ; the paper found α = 0.6 best for every τ of 2 or more
 """

@@ -1,4 +1,4 @@
-"""Question: what do late and infrequent means of models cost, and what do they save?
+"""Question: what does averaging models late and rarely cost, and what does it save?
 
 Run:     python -m experiments.demo --out out/demo
 Cost:    2 minutes (2 CPU cores; 2:49 with both busy with other work)
@@ -13,7 +13,7 @@ Answer:  on these digits they have no visible cost in accuracy: synchronous SGD
 
 First, four workers train on scikit-learn's digits. Then two processes, each pinned to
 one core, run rounds with a slow link between them: a private loopback, which needs no
-root (see `loopback`). Where that is not possible, it says why, and models the link.
+root. Where that is not possible, the demo says why, and models the link.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Run:     python -m experiments.network --out results/network
 Cost:    hours for all 200 cases, most of it at 10 Mbit/s (2 CPU cores); if stopped,
-         it continues where it was
+         it continues
 Answer:  utilisation, exposed communication and bytes on the wire of every strategy at
          every bandwidth and sync period: network.md in --out, and `report`
 

@@ -1,8 +1,8 @@
-r"""Question: which strategy and sync period suit hardware that is not here?
+r"""Question: which strategy and sync period suit hardware that you do not have?
 
 Run:     python -m experiments.plan --target h100:1x16x8 --model resnet18 \
              --bandwidth 10gbit
-Cost:    a compilation: half a minute for GPUs, some minutes for TPUs (2 CPU cores)
+Cost:    a compilation: half a minute for GPUs, a few minutes for TPUs (2 CPU cores)
 Answer:  the time of a local step and of a mean, the smallest sync period that hides
          the mean, and the fraction of time that workers compute with each strategy
 

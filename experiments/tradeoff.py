@@ -1,7 +1,7 @@
 """Question: what error does each strategy reach, and in how much time?
 
 Run:     python -m experiments.tradeoff --preset cpu
-Cost:    hours at the scale of 2 CPU cores; if stopped, it continues where it was
+Cost:    hours with the preset cpu on 2 CPU cores; if stopped, it continues
 Answer:  a table in out/sweeps/tradeoff.md
 
 The devices of one machine have no network between them, so time is counted in local

@@ -10,7 +10,7 @@ the workers, and process 0 writes and prints.
 
 --resume continues a stopped run, with the same records and the same model as if it had
 not been stopped. It may continue with another --num-workers or --mapping, on other
-devices, or with another number of processes; the records tell.
+devices, or with another number of processes; the records say so.
 
 On SIGTERM or SIGINT, the run finishes its round, saves a checkpoint and exits with
 status 75; a second SIGINT ends it at once. It is enough if one of several processes
