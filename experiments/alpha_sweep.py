@@ -99,7 +99,11 @@ def _figure(lines: Mapping[str, Mapping[float, list[Run]]]) -> Figure:
 def main() -> None:
     parser = sweep_parser(__doc__, SYNC_PERIODS)
     parser.add_argument(
-        "--pullbacks", type=float, nargs="+", default=PULLBACKS, help="pullbacks α"
+        "--pullbacks",
+        type=float,
+        nargs="+",
+        default=PULLBACKS,
+        help=f"pullbacks α; {' '.join(map(str, PULLBACKS))}",
     )
     run_sweep(parser, runs, lambda args, runs: section(runs), "alpha_sweep.md")
 

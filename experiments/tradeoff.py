@@ -117,7 +117,13 @@ def _picture(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Pictu
 def main() -> None:
     parser = sweep_parser(__doc__, SYNC_PERIODS)
     add = parser.add_argument
-    add("--ranks", type=int, nargs="*", default=RANKS, help="ranks of PowerSGD")
+    add(
+        "--ranks",
+        type=int,
+        nargs="*",
+        default=RANKS,
+        help=f"ranks of PowerSGD; {' '.join(map(str, RANKS))}",
+    )
     mean_cost = "cost of a mean of a model, in local steps; %(default)g"
     add("--mean-cost", type=float, default=MEAN_COST, help=mean_cost)
     run_sweep(
