@@ -22,6 +22,7 @@ myst_heading_anchors = 3  # GitHub's anchors, so that links work in both places
 # Docstrings write code in single backquotes.
 default_role = "literal"
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True  # exact(), not the tuple that it returns
 autodoc_typehints = "none"
 napoleon_numpy_docstring = False
 

@@ -1,7 +1,7 @@
 """Question: how far should a mix pull workers to the anchor?
 
 Run:     python -m experiments.alpha_sweep --preset cpu
-Cost:    hours at the scale of 2 CPU cores; if stopped, it continues where it was
+Cost:    hours with the preset cpu on 2 CPU cores; if stopped, it continues
 Answer:  a table of accuracies in out/sweeps/alpha_sweep.md, over the pullback α
          and the sync period τ; the paper found α = 0.6 best for every τ of 2 or more
 """
@@ -99,7 +99,11 @@ def _figure(lines: Mapping[str, Mapping[float, list[Run]]]) -> Figure:
 def main() -> None:
     parser = sweep_parser(__doc__, SYNC_PERIODS)
     parser.add_argument(
-        "--pullbacks", type=float, nargs="+", default=PULLBACKS, help="pullbacks α"
+        "--pullbacks",
+        type=float,
+        nargs="+",
+        default=PULLBACKS,
+        help=f"pullbacks α; {' '.join(map(str, PULLBACKS))}",
     )
     run_sweep(parser, runs, lambda args, runs: section(runs), "alpha_sweep.md")
 

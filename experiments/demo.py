@@ -1,4 +1,4 @@
-"""Question: what do late and infrequent means of models cost, and what do they save?
+"""Question: what does averaging models late and rarely cost, and what does it save?
 
 Run:     python -m experiments.demo --out out/demo
 Cost:    2 minutes (2 CPU cores; 2:49 with both busy with other work)
@@ -13,7 +13,7 @@ Answer:  on these digits they have no visible cost in accuracy: synchronous SGD
 
 First, four workers train on scikit-learn's digits. Then two processes, each pinned to
 one core, run rounds with a slow link between them: a private loopback, which needs no
-root (see `loopback`). Where that is not possible, it says why, and models the link.
+root. Where that is not possible, the demo says why, and models the link.
 """
 
 import json
@@ -111,12 +111,36 @@ def use_link(
 def main() -> None:
     parser = command_parser(__doc__)
     add = parser.add_argument
-    add("--out", type=pathlib.Path, default=pathlib.Path("out/demo"), help="directory")
-    add("--rounds", type=int, default=150, help="rounds per run on the digits")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("out/demo"),
+        help="directory; %(default)s",
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=150,
+        help="rounds per run on the digits; %(default)s",
+    )
     add("--seed", type=int, default=0, help="random seed; %(default)s")
-    add("--rate", default="200mbit", help="rate of the link, 20mbit to 1gbit")
-    add("--sync-period", type=count, default=SYNC_PERIOD, help="τ over the link")
-    add("--repetitions", type=count, default=8, help="timed rounds of each kind")
+    add(
+        "--rate",
+        default="200mbit",
+        help="rate of the link, 20mbit to 1gbit; %(default)s",
+    )
+    add(
+        "--sync-period",
+        type=count,
+        default=SYNC_PERIOD,
+        help="local steps in a round over the link, τ; %(default)s",
+    )
+    add(
+        "--repetitions",
+        type=count,
+        default=8,
+        help="timed rounds of each kind; %(default)s",
+    )
     args = parser.parse_args()
     try:
         configs = runs(args.rounds, args.seed)

@@ -122,7 +122,7 @@ def main() -> None:
     parser = command_parser(__doc__)
     add = parser.add_argument
     out = pathlib.Path("out/elastic")
-    add("--out", type=pathlib.Path, default=out, help="directory")
+    add("--out", type=pathlib.Path, default=out, help="directory; %(default)s")
     add("--rounds", type=int, default=60, help="rounds per run; %(default)s")
     add("--seeds", type=int, nargs="+", default=range(5), help="random seeds; 0 to 4")
     strategies = ["overlap_local_sgd"]

@@ -2,7 +2,7 @@
 
 Run:     python -m experiments.guidance --data-dir DIRECTORY --out out/guidance
 Cost:    about 25 processor seconds for a run of the GPT and 2.4 for one of the digits,
-         69 runs each; if stopped, it continues where it was
+         69 runs each; if stopped, it continues
 Answer:  begin with CoCoD-SGD; with a pullback, divide the learning rate by the fraction
          of its steps that the consensus keeps (`Case.progress`). A blocking warm-up
          over 25 % of the steps lowers the loss with AdamW by 0.03 to 0.06 (one seed),

@@ -55,7 +55,9 @@ def main() -> None:
     parser = command_parser(__doc__)
     add = parser.add_argument
     add("cases", nargs="*", default=CASES, help="rate:sync_period, as in 200mbit:16")
-    add("--repetitions", type=count, default=30, help="rounds of each kind")
+    add(
+        "--repetitions", type=count, default=30, help="rounds of each kind; %(default)s"
+    )
     args = parser.parse_args()
     if reason := why_not():
         parser.error(reason)

@@ -1,4 +1,4 @@
-"""Question: how does a command run in several processes on this machine?
+r"""Question: how does a command run in several processes on this machine?
 
 Run:     python -m experiments.launch --processes 4 -- \
              python -m experiments.train --preset cpu --num-workers 16

@@ -2,7 +2,7 @@
 
 Run:     python -m experiments.network --out results/network
 Cost:    hours for all 200 cases, most of it at 10 Mbit/s (2 CPU cores); if stopped,
-         it continues where it was
+         it continues
 Answer:  utilisation, exposed communication and bytes on the wire of every strategy at
          every bandwidth and sync period: network.md in --out, and `report`
 
@@ -60,14 +60,44 @@ def say(record: dict) -> str:
 def main() -> None:
     parser = command_parser(__doc__)
     add = parser.add_argument
-    add("--hosts", type=int, nargs="+", default=HOSTS, choices=(2, 3, 4))
-    add("--rates", nargs="+", default=RATES, help="rates of the links, each way")
-    add("--strategies", nargs="+", default=STRATEGIES, help="name, :rank or :stream")
-    add("--sync-periods", type=int, nargs="+", default=SYNC_PERIODS, help="τ")
-    add("--repetitions", type=int, default=10, help="rounds of each kind, 2 or more")
+    add(
+        "--hosts",
+        type=int,
+        nargs="+",
+        default=HOSTS,
+        choices=(2, 3, 4),
+        help=f"number of hosts; {' '.join(map(str, HOSTS))}",
+    )
+    add(
+        "--rates",
+        nargs="+",
+        default=RATES,
+        help=f"rates of the links, each way; {' '.join(RATES)}",
+    )
+    add(
+        "--strategies",
+        nargs="+",
+        default=STRATEGIES,
+        help="such as local_sgd, powersgd:8 (rank 8) or cocod_sgd:stream; all ten",
+    )
+    add(
+        "--sync-periods",
+        type=int,
+        nargs="+",
+        default=SYNC_PERIODS,
+        help=f"local steps in a round, τ; {' '.join(map(str, SYNC_PERIODS))}",
+    )
+    add(
+        "--repetitions",
+        type=int,
+        default=10,
+        help="rounds of each kind, 2 or more; %(default)s",
+    )
     add("--width", type=int, default=WIDTH, help="width of the model; %(default)s")
     add("--depth", type=int, default=DEPTH, help="depth of the model; %(default)s")
-    add("--out", type=pathlib.Path, default="out/network", help="directory")
+    add(
+        "--out", type=pathlib.Path, default="out/network", help="directory; %(default)s"
+    )
     args = parse_or_measure(parser, run_process)
     console = Console(width=max(Console().width, 120))
     options = args.repetitions, args.width, args.depth

@@ -1,8 +1,8 @@
-"""Question: which strategy and sync period suit hardware that is not here?
+r"""Question: which strategy and sync period suit hardware that you do not have?
 
-Run:     python -m experiments.plan --target h100:1x16x8 --model resnet18 \\
+Run:     python -m experiments.plan --target h100:1x16x8 --model resnet18 \
              --bandwidth 10gbit
-Cost:    a compilation: half a minute for GPUs, some minutes for TPUs (2 CPU cores)
+Cost:    a compilation: half a minute for GPUs, a few minutes for TPUs (2 CPU cores)
 Answer:  the time of a local step and of a mean, the smallest sync period that hides
          the mean, and the fraction of time that workers compute with each strategy
 
@@ -90,20 +90,40 @@ def to_json(planned: Plan) -> dict:
 def main() -> None:
     parser = command_parser(__doc__)
     add = parser.add_argument
-    add("--target", required=True, help=f"one of {', '.join(TARGETS)}, with a topology")
-    add("--model", default="resnet18", choices=tuple(WORKLOADS))
+    add(
+        "--target",
+        required=True,
+        help=f"one of {', '.join(TARGETS)}, with a topology, as in h100:1x16x8",
+    )
+    models = tuple(WORKLOADS)
+    add("--model", default="resnet18", choices=models, help="network; %(default)s")
     add("--bandwidth", required=True, help="rate of the slowest link, such as 10gbit")
     add("--latency", type=float, default=50e-6, help="seconds per message; %(default)g")
-    add("--sync-period", type=int, help="default: the smallest that hides the mean")
+    add(
+        "--sync-period",
+        type=int,
+        help="local steps in a round; default: the smallest that hides the mean",
+    )
     add("--worker-devices", type=int, default=1, help="devices per worker; %(default)s")
     add(
         "--share",
         default="data",
         choices=("data", "fsdp"),
-        help="what a worker's devices share: batches, or batches and the model",
+        help="what a worker's devices share: batches, or batches and the model; "
+        "%(default)s",
     )
-    add("--utilisation", type=float, default=0.4, help="fraction of the peak reached")
-    add("--stragglers", type=float, default=0.0, help="mean delay, in local steps")
+    add(
+        "--utilisation",
+        type=float,
+        default=0.4,
+        help="fraction of the peak reached; %(default)g",
+    )
+    add(
+        "--stragglers",
+        type=float,
+        default=0.0,
+        help="mean delay, in local steps; %(default)g",
+    )
     add("--step-seconds", type=float, help="measured time of a local step, if known")
     add("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args()

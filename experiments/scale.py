@@ -109,15 +109,44 @@ def simulation_rate() -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = command_parser(__doc__)
     add = parser.add_argument
-    add("--out", type=pathlib.Path, default=pathlib.Path("out/scale"), help="directory")
-    add("--num-workers", type=int, nargs="+", default=NUM_WORKERS, help="m")
-    add("--sync-period", type=int, default=8, help="τ; %(default)s")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("out/scale"),
+        help="directory; %(default)s",
+    )
+    add(
+        "--num-workers",
+        type=int,
+        nargs="+",
+        default=NUM_WORKERS,
+        help=f"numbers of workers, m; {' '.join(map(str, NUM_WORKERS))}",
+    )
+    add(
+        "--sync-period",
+        type=int,
+        default=8,
+        help="local steps in a round, τ; %(default)s",
+    )
     add("--batch-size", type=int, help="examples per local step; default: the model's")
     add(
-        "--flops", type=float, default=312e12, help="peak of one accelerator, in flop/s"
+        "--flops",
+        type=float,
+        default=312e12,
+        help="peak of one accelerator, in flop/s; %(default)g",
     )
-    add("--utilisation", type=float, default=0.4, help="fraction of the peak reached")
-    add("--stragglers", type=float, default=0.1, help="mean delay, in local steps")
+    add(
+        "--utilisation",
+        type=float,
+        default=0.4,
+        help="fraction of the peak reached; %(default)s",
+    )
+    add(
+        "--stragglers",
+        type=float,
+        default=0.1,
+        help="mean delay, in local steps; %(default)s",
+    )
     add("--seed", type=int, default=0, help="random seed; %(default)s")
     args = parser.parse_args(arguments)
     try:

@@ -50,14 +50,29 @@ def main() -> None:
     add("--rate", default="200mbit", help="rate of every link, each way; %(default)s")
     add("--slowdowns", nargs="+", default=tuple(SLOWDOWNS), help=", ".join(SLOWDOWNS))
     add("--strategies", nargs="+", default=STRATEGIES, help="name, :rank or :stream")
-    add("--sync-period", type=int, default=8, help="τ; %(default)s")
+    add(
+        "--sync-period",
+        type=int,
+        default=8,
+        help="local steps in a round, τ; %(default)s",
+    )
     add("--num-rounds", type=int, default=25, help="consecutive rounds; %(default)s")
     add("--repetitions", type=int, default=3, help="series of rounds; %(default)s")
-    add("--unit", type=float, default=0.02, help="seconds that a local step sleeps")
+    add(
+        "--unit",
+        type=float,
+        default=0.02,
+        help="seconds that a local step sleeps; %(default)s",
+    )
     add("--seed", type=int, default=0, help="random seed; %(default)s")
     add("--width", type=int, default=256, help="width of the model; %(default)s")
     add("--depth", type=int, default=4, help="depth of the model; %(default)s")
-    add("--out", type=pathlib.Path, default="out/stragglers", help="directory")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default="out/stragglers",
+        help="directory; %(default)s",
+    )
     args = parse_or_measure(parser, run_process)
     try:
         questions = list_questions(args)

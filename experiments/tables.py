@@ -1,7 +1,7 @@
 """Question: how accurate is each strategy, over sync periods, on IID and skewed data?
 
 Run:     python -m experiments.tables --preset cpu
-Cost:    hours at the scale of 2 CPU cores; if stopped, it continues where it was
+Cost:    hours with the preset cpu on 2 CPU cores; if stopped, it continues
 Answer:  both accuracy tables of the paper, next to the paper's own numbers, in
          out/sweeps/tables.md
 """

@@ -123,8 +123,15 @@ def measure(
 def main() -> None:
     parser = command_parser(__doc__)
     add = parser.add_argument
-    add("--sync-period", type=count, default=8, help="τ; %(default)s")
-    add("--repetitions", type=count, default=40, help="rounds of each kind")
+    add(
+        "--sync-period",
+        type=count,
+        default=8,
+        help="local steps in a round, τ; %(default)s",
+    )
+    add(
+        "--repetitions", type=count, default=40, help="rounds of each kind; %(default)s"
+    )
     add("--data-dir", help="directory of CIFAR-10; default: TFDS_DATA_DIR")
     args = parser.parse_args()
     use_cpu_devices(NUM_WORKERS)

@@ -58,9 +58,19 @@ def run_process(sync_period: int, num_rounds: int) -> None:
 def main() -> None:
     parser = command_parser(__doc__)
     add = parser.add_argument
-    add("--out", type=pathlib.Path, default=pathlib.Path("out"), help="directory")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("out"),
+        help="directory; %(default)s",
+    )
     add("--link", default="200mbit", help="rate of the link, each way; %(default)s")
-    add("--sync-period", type=count, default=32, help="τ; %(default)s")
+    add(
+        "--sync-period",
+        type=count,
+        default=32,
+        help="local steps in a round, τ; %(default)s",
+    )
     add("--rounds", type=count, default=4, help="rounds to record; %(default)s")
     args = parse_or_measure(parser, run_process)
     file = args.out / TIMELINE

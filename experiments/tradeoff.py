@@ -1,7 +1,7 @@
 """Question: what error does each strategy reach, and in how much time?
 
 Run:     python -m experiments.tradeoff --preset cpu
-Cost:    hours at the scale of 2 CPU cores; if stopped, it continues where it was
+Cost:    hours with the preset cpu on 2 CPU cores; if stopped, it continues
 Answer:  a table in out/sweeps/tradeoff.md
 
 The devices of one machine have no network between them, so time is counted in local
@@ -117,7 +117,13 @@ def _picture(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Pictu
 def main() -> None:
     parser = sweep_parser(__doc__, SYNC_PERIODS)
     add = parser.add_argument
-    add("--ranks", type=int, nargs="*", default=RANKS, help="ranks of PowerSGD")
+    add(
+        "--ranks",
+        type=int,
+        nargs="*",
+        default=RANKS,
+        help=f"ranks of PowerSGD; {' '.join(map(str, RANKS))}",
+    )
     mean_cost = "cost of a mean of a model, in local steps; %(default)g"
     add("--mean-cost", type=float, default=MEAN_COST, help=mean_cost)
     run_sweep(

@@ -1,17 +1,16 @@
-"""Question: how well does one run train?
+r"""Question: how well does one run train?
 
 Run:     python -m experiments.train --preset cpu --strategy overlap_local_sgd \
              --sync-period 8 --partition paper_non_iid --seed 0 --out out/train
 Cost:    --dry-run estimates it for any run
 Answer:  records in out/train/run.jsonl, and a report about them next to it
 
-Without --preset, options default to those of `Config`; with it, to the preset's. On
-CPUs, every worker has its own device. With several processes, each has its share of the
-workers, and process 0 writes and prints.
+On CPUs, every worker has its own device. With several processes, each has its share of
+the workers, and process 0 writes and prints.
 
 --resume continues a stopped run, with the same records and the same model as if it had
 not been stopped. It may continue with another --num-workers or --mapping, on other
-devices, or with another number of processes; the records tell.
+devices, or with another number of processes; the records say so.
 
 On SIGTERM or SIGINT, the run finishes its round, saves a checkpoint and exits with
 status 75; a second SIGINT ends it at once. It is enough if one of several processes
@@ -81,7 +80,7 @@ def resolve(args: argparse.Namespace) -> Config:
 def make_parser() -> argparse.ArgumentParser:
     parser = command_parser(__doc__)
     add = parser.add_argument
-    add("--preset", choices=tuple(PRESETS), help="options to start from")
+    add("--preset", choices=tuple(PRESETS), help="options to start from; default: none")
     add("--epochs", type=float, help="epochs of the preset; sets the number of rounds")
     add(
         "--dry-run",

@@ -51,7 +51,7 @@ def anchor_of(state: ArrayTree) -> Params:
         optimizer, or the optimizer state alone.
 
     Returns:
-      The anchor: a tree like the params, without the worker axis.
+      The anchor, a tree like the params, without the worker axis.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import anchor_of, distribute, overlap_local_sgd, to_workers

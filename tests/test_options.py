@@ -66,6 +66,29 @@ def test_what_cannot_be_read_is_an_error(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def help_of(**how):
+    parser = argparse.ArgumentParser(prog="run")
+    add_config_options(parser, **how)
+    return " ".join(parser.format_help().split())
+
+
+def test_help_shows_the_defaults():
+    shown = help_of()
+    assert "number of workers, m; 4" in shown
+    assert "one of digits, cifar10; digits" in shown
+    assert "weight decay of the optimizer; 0.0001" in shown
+    assert "crop and flip images at random; no" in shown
+    assert "tables show the first; consensus" in shown
+    assert "falls to a tenth; none" in shown
+    assert "directory of data sets; default: TFDS_DATA_DIR" in shown
+
+
+def test_help_of_a_command_with_a_preset_shows_no_other_defaults():
+    shown = help_of(always_preset=True)
+    assert "Defaults are those of the preset." in shown
+    assert "number of workers, m --" in shown
+
+
 def test_options_can_be_left_out():
     parser = argparse.ArgumentParser()
     add_config_options(parser, without=("seed",))
@@ -83,3 +106,17 @@ def test_scripts_explain_themselves(script):
     )
     assert "Question:" in done.stdout
     assert "options of the run:" in done.stdout
+
+
+@pytest.mark.parametrize("script", ["train", "launch", "plan"])
+def test_help_shows_a_command_as_it_is_typed(script):
+    done = subprocess.run(
+        [sys.executable, "-m", f"experiments.{script}", "--help"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    run = done.stdout[done.stdout.index("Run:") : done.stdout.index("Cost:")]
+    first, second = run.splitlines()
+    assert first.endswith(" \\")
+    assert second.startswith("             ")

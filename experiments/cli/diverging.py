@@ -13,8 +13,8 @@ def add_divergence_options(parser: argparse.ArgumentParser) -> None:
         "--on-divergence",
         choices=("stop", "record", "rollback"),
         default="stop",
-        help="stop: end with status 1; record: end with status 0, since its records "
-        "tell; rollback: continue from the last checkpoint, or from the start, "
+        help="stop: end with status 1; record: end with status 0 and count as a "
+        "result; rollback: continue from the last checkpoint, or from the start, "
         "with all workers at the anchor or the consensus and a lower learning rate; "
         "%(default)s",
     )

@@ -1,16 +1,26 @@
 """Building blocks of command lines, and one option for each field of a config."""
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Literal, get_args, get_origin
 
 import jax
 
-from olsgd_jax.training import Config, option_types
+from olsgd_jax import STRATEGIES
+from olsgd_jax.training import DATASETS, MODELS, PARTITIONS, Config, option_types
 from olsgd_jax.training import add_process_options as add_process_options
 from olsgd_jax.training import count as count
 from olsgd_jax.training import join_as_asked as join_as_asked
 from olsgd_jax.types import Option
+
+_NAMES = {
+    "dataset": DATASETS,
+    "partition": PARTITIONS,
+    "model": MODELS,
+    "strategy": STRATEGIES,
+}
+"""Options that are a name in a registry."""
 
 
 def command_parser(description: str | None) -> argparse.ArgumentParser:
@@ -27,18 +37,32 @@ def use_cpu_devices(number: int) -> None:
 
 
 def add_config_options(
-    parser: argparse.ArgumentParser, without: Sequence[str] = ()
+    parser: argparse.ArgumentParser,
+    without: Sequence[str] = (),
+    always_preset: bool = False,
 ) -> None:
     """Adds an option for every field of `Config` except those in `without`.
 
-    The namespace holds only those that were given.
+    The namespace holds only those that were given. The help shows the defaults of
+    `Config`, unless the command always starts from a preset.
     """
-    group = parser.add_argument_group("options of the run")
+    group = parser.add_argument_group(
+        "options of the run",
+        "Defaults are those of the preset."
+        if always_preset
+        else "With --preset, its values replace these defaults.",
+    )
+    defaults = {field.name: field.default for field in dataclasses.fields(Config)}
     for name, option_type in option_types(Config).items():
         if name not in without:
+            meaning = option_type.meaning.replace("None: ", "default: ")
+            if name in _NAMES:
+                meaning = f"one of {', '.join(_NAMES[name])}"
+            if not (always_preset or defaults[name] is None):
+                meaning = f"{meaning}; {_in_words(defaults[name])}"
             group.add_argument(
                 f"--{name.replace('_', '-')}",
-                help=option_type.meaning.replace("%", "%%"),
+                help=meaning.replace("%", "%%"),
                 default=argparse.SUPPRESS,
                 **_how_to_read(option_type.kind),
             )
@@ -51,6 +75,15 @@ def config_options(args: argparse.Namespace) -> dict[str, Option]:
     if "strategy_args" in given:
         given["strategy_args"] = dict(given["strategy_args"])
     return given
+
+
+def _in_words(default: Option) -> str:
+    """Writes a default as the help of a command shows it."""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    if isinstance(default, tuple):
+        return " ".join(map(str, default)) or "none"
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _how_to_read(kind: object) -> dict[str, Option]:

@@ -18,7 +18,7 @@ from olsgd_jax.timing import Constant, Ring, Setting, round_time
 CLOSE = 0.1  # relative error of a model that counts as right
 HEADS = ("Strategy", "Measured as", "Points", "Within 10%", "Model over measured")
 MEANING = (
-    "The time of a round as `olsgd_jax.timing` models it, divided by the measured one. "
+    "The modelled time of a round (olsgd_jax.timing), divided by the measured one. "
     "For a network the model gets the rate of the links less the headers of the "
     "frames, the bytes and the number of arrays that are sent, the time of the "
     "quickest mean of one number (paid once per array), the time of a round without "

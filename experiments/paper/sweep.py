@@ -40,14 +40,20 @@ def sweep_parser(
     parser = command_parser(description)
     add = parser.add_argument
     out = pathlib.Path("out/sweeps")
-    add("--out", type=pathlib.Path, default=out, help="directory; sweeps may share it")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=out,
+        help="directory, which sweeps may share; %(default)s",
+    )
     presets = tuple(PRESETS)
-    add("--preset", choices=presets, default="cpu", help="options to start from")
+    taus = f"local steps in a round, τ; {' '.join(map(str, sync_periods))}"
+    add("--preset", choices=presets, default="cpu", help="options to start from; cpu")
     add("--epochs", type=float, help="epochs per run; default: the preset's")
-    add("--sync-periods", type=int, nargs="+", default=sync_periods, help="τ")
+    add("--sync-periods", type=int, nargs="+", default=sync_periods, help=taus)
     decided = ("strategy", "strategy_args", "sync_period", *without)
     add_process_options(parser)
-    add_config_options(parser, without=decided)
+    add_config_options(parser, without=decided, always_preset=True)
     return parser
 
 

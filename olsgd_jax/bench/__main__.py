@@ -83,8 +83,18 @@ def _parser() -> argparse.ArgumentParser:
         type=count,
         help="number of workers; default: as many as the devices allow",
     )
-    add("--data", type=count, default=1, help="devices of a worker that share a batch")
-    add("--fsdp", type=count, default=1, help="devices that share the model as well")
+    add(
+        "--data",
+        type=count,
+        default=1,
+        help="devices of a worker that share a batch; default: 1",
+    )
+    add(
+        "--fsdp",
+        type=count,
+        default=1,
+        help="devices that share the model as well; default: 1",
+    )
     add("--cpu-devices", type=count, help="run on this many CPU devices per process")
     add("--json", metavar="FILE", help="write the result to FILE as JSON; - prints it")
     add(

@@ -59,7 +59,7 @@ def compare(
       case: the strategy.
       samples: seconds of everything that was timed, by name.
       sync_period: τ.
-      num_workers: m.
+      num_workers: number of workers, m.
       step: seconds of one local step.
       network: the network derived from the measured means.
     """

@@ -32,10 +32,21 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     option = parser.add_argument
-    option("--target", default="all", help=f"all, or one of {', '.join(TARGETS)}")
-    option("--model", default="mlp", help=f"one of {', '.join(WORKLOADS)}")
-    option("--strategy", default="overlap_local_sgd", help="name of the strategy")
-    option("--sync-period", type=int, default=4, help="local steps in a round")
+    option(
+        "--target",
+        default="all",
+        help=f"all, or one of {', '.join(TARGETS)}, with or without a topology, "
+        "as in h100:1x1x8; %(default)s",
+    )
+    option("--model", default="mlp", help=f"one of {', '.join(WORKLOADS)}; %(default)s")
+    option(
+        "--strategy",
+        default="overlap_local_sgd",
+        help="name of the strategy; %(default)s",
+    )
+    option(
+        "--sync-period", type=int, default=4, help="local steps in a round; %(default)s"
+    )
     option(
         "--stream", action="store_true", help="send a fragment with every local step"
     )
@@ -48,14 +59,17 @@ def _parser() -> argparse.ArgumentParser:
         "--form",
         default="chosen",
         help="chosen: form and compiler options chosen for the target; "
-        "tree: a mean of each array, with the compiler's defaults",
+        "tree: a mean of each array, with the compiler's defaults; %(default)s",
     )
-    option("--worker-devices", type=int, default=1, help="devices per worker")
+    option(
+        "--worker-devices", type=int, default=1, help="devices per worker; %(default)s"
+    )
     option(
         "--share",
         default="data",
         choices=("data", "fsdp"),
-        help="what the devices of a worker share: batches, or batches and the model",
+        help="what the devices of a worker share: batches, or batches and the model; "
+        "%(default)s",
     )
     option(
         "--compare",

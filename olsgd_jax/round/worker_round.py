@@ -86,7 +86,7 @@ def make_worker_round(
       gradient: differentiates the loss (see `drivers.platforms`).
 
     Returns:
-      A function of a worker's state and its batches (leading axis: local step). For a
+      A function of a worker's state and its batches (leading axis local step). For a
       round that some workers miss, it also takes whether this worker is present.
 
     >>> import jax, jax.numpy as jnp, optax

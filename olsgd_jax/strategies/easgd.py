@@ -46,7 +46,7 @@ def easgd(moving_rate: float, num_workers: int) -> Strategy:
       moving_rate: m a in (0, 1], the fraction of its distance to the workers' mean by
         which a mix moves the anchor. Every worker's pullback is a = moving_rate /
         num_workers.
-      num_workers: m.
+      num_workers: number of workers, m.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import easgd

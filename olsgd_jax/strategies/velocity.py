@@ -36,7 +36,7 @@ def accelerate(
     """Adds a round's move to the velocity.
 
     Args:
-      velocity: v.
+      velocity: the velocity, v.
       move: the move that the round proposes.
       momentum: β in [0, 1).
       rate: γ, or None for the first form.

@@ -78,7 +78,7 @@ def theorem_bound(
     """Gives the theorem's bound at its learning rate.
 
     Args:
-      num_workers: m.
+      num_workers: number of workers, m.
       sync_period: τ.
       pullback: α in (0, 1).
       num_steps: K, total number of local steps, at least `smallest_num_steps`.
@@ -125,7 +125,7 @@ def smallest_num_steps(num_workers: int, sync_period: int, pullback: float) -> i
     """Gives the smallest number of local steps that the theorem covers, 60 m τ² / α².
 
     Args:
-      num_workers: m.
+      num_workers: number of workers, m.
       sync_period: τ.
       pullback: α in (0, 1).
 
@@ -147,7 +147,7 @@ def theorem_learning_rate(smoothness: float, num_workers: int, num_steps: int) -
 
     Args:
       smoothness: L, above 0.
-      num_workers: m.
+      num_workers: number of workers, m.
       num_steps: K, total number of local steps.
 
     >>> from olsgd_jax.theory import theorem_learning_rate

@@ -35,7 +35,7 @@ def overlap_local_sgd_matrix(
     moves its anchor a round later, when their mean has arrived, and before it uses it.
 
     Args:
-      num_workers: m.
+      num_workers: number of workers, m.
       pullback: α in [0, 1].
       anchor_momentum: β in [0, 1).
 
@@ -80,7 +80,7 @@ def easgd_matrix(num_workers: int, moving_rate: float) -> Matrix:
         z  ← z + a Σᵢ (xᵢ − z)         both from the old z
 
     Args:
-      num_workers: m.
+      num_workers: number of workers, m.
       moving_rate: m a, above 0. The strategy allows at most 1. The matrix allows more,
         to show what happens: from a + m a = 2 on, the models no longer converge.
 
@@ -128,7 +128,7 @@ def slowmo_matrix(num_workers: int, momentum: float, step_size: float = 1.0) -> 
         xᵢ ← x
 
     Args:
-      num_workers: m.
+      num_workers: number of workers, m.
       momentum: β in [0, 1).
       step_size: s, above 0.
 

@@ -18,8 +18,8 @@ def smallest_hiding_period(setting: Setting) -> int | None:
       setting: what the time depends on; its own sync period is ignored.
 
     Returns:
-      The sync period, or None if none is long enough: for a mean that is not delayed,
-      and for fragments whose latency alone exceeds a step.
+      The sync period, or None if none is long enough, as for a mean that is not
+      delayed, and for fragments whose latency alone exceeds a step.
 
     >>> from dataclasses import replace
     >>> from olsgd_jax import local_sgd, overlap_local_sgd

@@ -26,7 +26,7 @@ def payload_bytes(fn: Callable, *args: ArrayTree, num_workers: int) -> int:
       fn: one worker's code, such as `make_worker_round` builds.
       args: arguments of `fn` for all workers, with a leading worker axis; shapes
         suffice.
-      num_workers: m.
+      num_workers: number of workers, m.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import payload_bytes, worker_mean

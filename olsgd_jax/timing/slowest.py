@@ -26,7 +26,7 @@ def slowest_seconds(compute: Compute, num_steps: int, num_workers: int) -> float
     Args:
       compute: how long steps take.
       num_steps: consecutive steps of each worker.
-      num_workers: m.
+      num_workers: number of workers, m.
 
     Returns:
       The seconds, or None for a `Compute` of your own.

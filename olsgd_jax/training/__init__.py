@@ -21,7 +21,11 @@ from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
 from olsgd_jax.training.data.dataset import Dataset
 from olsgd_jax.training.data.images import crop_and_flip, normalise
-from olsgd_jax.training.data.named_datasets import load_dataset, outline_dataset
+from olsgd_jax.training.data.named_datasets import (
+    DATASETS,
+    load_dataset,
+    outline_dataset,
+)
 from olsgd_jax.training.data.partition import (
     PARTITIONS,
     label_histogram,
@@ -54,6 +58,7 @@ from olsgd_jax.training.recovery.rollback import RollbackPolicy
 from olsgd_jax.training.tasks import Task, classification
 
 __all__ = [
+    "DATASETS",
     "ENVIRONMENT",
     "FOLLOWED",
     "MLP",

@@ -34,8 +34,8 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
     """
     group = parser.add_argument_group(
         "options of several processes",
-        "experiments.launch, SLURM, Open MPI, GKE and Cloud TPU need none of the first "
-        "three; elsewhere every process needs them all.",
+        "experiments.launch, SLURM, Open MPI, GKE and Cloud TPU need none of the\n"
+        "first three; elsewhere every process needs them all.",
     )
     group.add_argument(
         "--coordinator", metavar="HOST:PORT", help="address of process 0"

@@ -60,7 +60,7 @@ class Config:
 
     model: Annotated[str, "a name in MODELS"] = "mlp"
     width: Annotated[
-        int | None, check_count, "width of the first layer; None: the model's default"
+        int | None, check_count, "width of the first layer; None: the model's own"
     ] = None
     dropout: Annotated[
         float, _below_1, "dropout rate of the hidden layer of mlp, in [0, 1)"
@@ -75,7 +75,7 @@ class Config:
     strategy: Annotated[str, "a name in STRATEGIES"] = "overlap_local_sgd"
     # A dict cannot be hashed. Configs that differ only in it are still unequal.
     strategy_args: Annotated[
-        dict[str, float] | None, "arguments of the strategy; None: its defaults"
+        dict[str, float] | None, "arguments of the strategy; None: its own"
     ] = dataclasses.field(default=None, hash=False)
     rated_velocity: Annotated[
         bool, "store the strategy's velocity divided by the learning rate"

@@ -34,7 +34,7 @@ def worker_mesh(
     """Makes a mesh of workers, each with data x fsdp consecutive devices.
 
     Args:
-      num_workers: m.
+      num_workers: number of workers, m.
       devices: the devices to use; by default those of all hosts.
       data: number of devices with the same model that split a batch.
       fsdp: number of devices that split the model as well as the batch.

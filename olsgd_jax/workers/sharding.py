@@ -32,7 +32,7 @@ def to_workers(
 
     Args:
       tree: arrays without a worker axis.
-      num_workers: m.
+      num_workers: number of workers, m.
       mesh: where the workers are; None for lanes of one device.
       axis_name: name of the worker axis.
 

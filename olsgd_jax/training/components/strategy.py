@@ -55,7 +55,7 @@ def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:
 
     Args:
       text: a name, optionally with a colon and a rank or "stream" after it.
-      num_workers: m.
+      num_workers: number of workers, m.
 
     Returns:
       The strategy, and whether its rounds are streamed.

@@ -110,7 +110,7 @@ def make_stream(
     Args:
       shard_size: number of examples of the worker.
       seed: seed of the order of every pass.
-      worker: i.
+      worker: number of the worker, i.
       reshuffle: whether every pass has another order; False repeats the first one.
 
     Returns:

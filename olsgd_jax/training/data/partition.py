@@ -104,7 +104,7 @@ def partition_dirichlet(
 
     Args:
       labels: labels of all examples.
-      num_workers: m.
+      num_workers: number of workers, m.
       concentration: above 0, up to `MOST_EQUAL`. The smaller, the fewer workers share
         a class; large values give nearly equal parts.
       seed: seed of proportions and deal.
@@ -159,7 +159,7 @@ def make_partition(
     Args:
       name: "iid", "paper_non_iid" or "dirichlet".
       labels: labels of all examples.
-      num_workers: m.
+      num_workers: number of workers, m.
       seed: seed of the draw.
       concentration: parameter of "dirichlet"; the others ignore it.
 
