@@ -118,6 +118,12 @@ def _local(tree: ArrayTree) -> ArrayTree:
 
 def _check_worker_axis(state: ArrayTree) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        name = jax.tree_util.keystr(path) or "an array"
+        if np.ndim(leaf) == 0:
+            raise ValueError(
+                f"state must have a leading worker axis, got {name} of shape (); give "
+                "the state one with to_workers before the first step"
+            )
         sharding = getattr(leaf, "sharding", None)  # NumPy's arrays have none
         is_copied = (  # step counts may be replicated, floating-point arrays may not
             sharding is not None
@@ -125,10 +131,9 @@ def _check_worker_axis(state: ArrayTree) -> None:
             and len(sharding.device_set) > 1
             and sharding.is_fully_replicated
         )
-        if np.ndim(leaf) == 0 or is_copied:
+        if is_copied:
             raise ValueError(
-                "state must have a leading worker axis, got "
-                f"{jax.tree_util.keystr(path) or 'an array'} of shape "
+                f"state must have a leading worker axis, got {name} of shape "
                 f"{np.shape(leaf)} that claims to be the same on all devices; workers "
                 "differ, so map over the state (in_axes=0 and out_axes=0 of pmap, "
                 "PartitionSpec('workers') of shard_map), or use overlap_jit"

@@ -2,6 +2,9 @@
 
 import functools
 import importlib.util
+import os
+import subprocess
+import sys
 
 import flax.linen as nn
 import jax
@@ -425,3 +428,13 @@ def test_a_missing_compiler_says_how_to_install_it(name, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "olsgd_jax\[aot\]"'):
         target(name)
+
+
+@GPU
+def test_a_gpu_target_says_what_jax_must_be_told():
+    code = "from olsgd_jax.aot import target; target('h100')"
+    own = {name: x for name, x in os.environ.items() if name != "JAX_PLATFORMS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=own, capture_output=True, text=True
+    )
+    assert "JAX_PLATFORMS must be cpu to compile for h100" in done.stderr

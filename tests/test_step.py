@@ -245,7 +245,7 @@ def test_arguments_without_a_worker_axis_are_refused():
     tx = distribute(optax.sgd(0.1), STRATEGY, 2)
     step = overlap_jit(make_step(tx), worker_mesh(4))
     with pytest.raises(ValueError, match="arguments must have a leading worker axis"):
-        step((X, tx.init(X)), jnp.ones((4, 3)))
+        step((X, tx.init(X)), jnp.ones((1, 3)))
     message = (
         r"argument 1 must have leading axes \(num_workers 4\), got shape \(8, 3\) "
         r"at the top; .* give state a worker axis with to_workers, shape data "
@@ -253,6 +253,9 @@ def test_arguments_without_a_worker_axis_are_refused():
     )
     with pytest.raises(ValueError, match=message):
         step(start(tx, worker_mesh(4)), jnp.ones((8, 3)))
+    message = r"argument 0 must have leading axes \(num_workers 4\), got shape \(8,"
+    with pytest.raises(ValueError, match=message):
+        step((jnp.ones((8, 3)), tx.init(X)), jnp.ones((4, 3)))
 
 
 def test_a_mesh_without_the_workers_axis_is_refused():
@@ -398,6 +401,13 @@ def test_a_state_that_claims_to_be_replicated_is_refused():
         consensus_of(state)
     with pytest.raises(ValueError, match="claims to be the same on all devices"):
         anchor_of(state)
+
+
+def test_a_state_of_one_worker_is_refused():
+    tx = distribute(optax.sgd(0.1), STRATEGY, 2)
+    message = r"got \[1\].step of shape \(\); give the state one with to_workers"
+    with pytest.raises(ValueError, match=message):
+        consensus_of((X, tx.init(X)))
 
 
 def test_an_anchor_that_is_not_kept_is_refused():

@@ -52,6 +52,12 @@ def target(name: str, *, data: int = 1, fsdp: int = 1) -> Mesh:
     _check_compiler(kind)
     try:
         devices = _gpus(kind, shape) if kind in GPUS else _tpus(kind, shape)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"JAX_PLATFORMS must be cpu to compile for {kind} without one, got "
+            f"{os.environ.get('JAX_PLATFORMS', 'nothing')!r}; set it before Python "
+            "starts"
+        ) from error
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(
             f"target must have a topology that {kind} comes in, as in "

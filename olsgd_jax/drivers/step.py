@@ -148,8 +148,10 @@ def _shardings(
 
 def _check_arguments(args: tuple, mesh: Mesh | None, axis_name: str) -> None:
     leaves = jax.tree.leaves(args)
-    num_workers = np.shape(leaves[0])[0] if leaves and np.ndim(leaves[0]) else 0
     slots = 1 if mesh is None else mesh.shape[axis_name]
+    lengths = [np.shape(x)[0] if np.ndim(x) else 0 for x in leaves]
+    has_one_each = mesh is not None and slots in lengths
+    num_workers = slots if has_one_each else next(iter(lengths), 0)
     if not num_workers or num_workers % slots:
         length = "" if mesh is None else f", a multiple of the mesh axis's {slots},"
         raise ValueError(
@@ -158,10 +160,10 @@ def _check_arguments(args: tuple, mesh: Mesh | None, axis_name: str) -> None:
             "and shape data (worker, batch, ...)"
         )
     hint = (
-        "the first array of the arguments says how many workers there are; give state "
-        "a worker axis with to_workers, shape data (worker, batch, ...), repeat a "
-        "number with jnp.full(num_workers, x), split a key with jax.random.split(key, "
-        "num_workers)"
+        "the mesh, or the first array of the arguments, says how many workers there "
+        "are; give state a worker axis with to_workers, shape data (worker, batch, "
+        "...), repeat a number with jnp.full(num_workers, x), split a key with "
+        "jax.random.split(key, num_workers)"
     )
     for number, tree in enumerate(args):
         if jax.tree.leaves(tree):

@@ -84,6 +84,7 @@ def assert_overlapped(
     ... }''')
     Traceback (most recent call last):
     AssertionError: 0 of 32 bytes overlap with computation (0 %)
+      the program has no matrix product to overlap with
       exposed: all-reduce of 32 bytes (main/mean) overlaps 0 of 0 flops
       ...
     """
@@ -107,6 +108,8 @@ def assert_overlapped(
         ),
         "  " + advice(_device(compiled), between, worker_devices),
     ]
+    if not report.program_flops:
+        lines.insert(1, "  the program has no matrix product to overlap with")
     raise AssertionError("\n".join(lines))
 
 
