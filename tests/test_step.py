@@ -176,6 +176,25 @@ def test_a_wrapper_that_skips_steps_of_single_workers_is_refused(many):
         overlap_jit(step, mesh)(start(tx, mesh), centres)
 
 
+def test_a_branch_that_an_earlier_step_chose_is_refused():
+    mesh = worker_mesh(4)
+    tx = distribute(optax.sgd(0.1), STRATEGY, 2)
+    one = make_step(tx)
+
+    def many(state, centres):
+        def unless_stopped(carry, centre):
+            state, is_stopped = carry
+            state = jax.lax.cond(
+                is_stopped, lambda s: s, lambda s: one(s, centre), state
+            )
+            return (state, ~jnp.isfinite(state[0]).all()), None
+
+        return jax.lax.scan(unless_stopped, (state, jnp.array(False)), centres)[0][0]
+
+    with pytest.raises(ValueError, match="workers must agree on every branch"):
+        overlap_jit(many, mesh)(start(tx, mesh), jnp.ones((4, 2, 3)))
+
+
 def test_the_wrapper_may_skip_steps_inside():
     tx = distribute(optax.apply_if_finite(optax.sgd(0.1), 9), STRATEGY, 2)
     mesh = worker_mesh(4)
