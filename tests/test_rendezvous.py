@@ -26,7 +26,7 @@ class Started(threading.Thread):
     """A process of a rendezvous: a thread, and what became of it."""
 
     def __init__(self, coordinator, num_processes, process_id, timeout=10):
-        super().__init__()
+        super().__init__(daemon=True)
         self.args = coordinator, num_processes, process_id, timeout
         self.said, self.seconds = "", 0.0
         self.start()
@@ -42,7 +42,8 @@ class Started(threading.Thread):
         self.seconds = time.monotonic() - begun
 
     def end(self):
-        self.join()
+        self.join(timeout=60)
+        assert not self.is_alive()
         return self.said
 
 
