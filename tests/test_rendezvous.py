@@ -223,3 +223,15 @@ def test_a_silent_connection_is_closed_in_time(monkeypatch):
         assert stranger.recv(1) == b""
     assert first.is_alive()
     assert "missing: 1" in first.end()
+
+
+def test_a_stream_without_an_end_is_cut_off(monkeypatch):
+    monkeypatch.setattr(rendezvous, "PATIENCE", 60.0)
+    coordinator = free_coordinator()
+    first = Started(coordinator, 2, 0, timeout=3)
+    with connect(coordinator) as stranger:
+        stranger.settimeout(2)  # far below the patience with those who are silent
+        stranger.sendall(b"x" * 2 * rendezvous.LONGEST_LINE)
+        with contextlib.suppress(ConnectionResetError):  # what it sent was not read
+            assert stranger.recv(1) == b""
+    assert "missing: 1" in first.end()
