@@ -242,6 +242,23 @@ def test_each_part_that_runs_is_annotated(strategy, monkeypatch):
         assert [x for x, _ in seen] == ["local steps"] * 2 + ["mean"] * 6 + ["mix"] * 6
 
 
+def test_the_mean_and_the_local_steps_run_at_the_same_time():
+    both_begun = threading.Barrier(2, timeout=20)
+
+    @contextlib.contextmanager
+    def annotate(part):
+        if part != "mix":
+            both_begun.wait()
+        yield
+
+    mesh, strategy = worker_mesh(2), STRATEGIES[0]
+    parts = make_round_parts(loss, OPTIMIZER, strategy, "local", exact())
+    run = host(parts, exact(), lambda *_: None, mesh, None, annotate)
+    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh)
+    for r in range(2):
+        state, _ = run(state, batches(2, r))
+
+
 def test_a_trace_names_the_parts_of_a_round(tmp_path):
     with jax.profiler.trace(tmp_path):
         [(state, _)] = states_of("host", STRATEGIES[0], 2, 1)

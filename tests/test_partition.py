@@ -1,5 +1,7 @@
 """Partitions: every example is one worker's, in the proportions asked for."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -111,6 +113,16 @@ def test_a_class_with_too_few_examples_is_an_error():
     with pytest.raises(ValueError, match=message):
         partition_paper_non_iid(labels, 4, seed=0)
     assert len(partition_paper_non_iid(labels, 16, seed=0)) == 16
+
+
+@pytest.mark.parametrize(
+    ("partition", "options"),
+    [(partition_paper_non_iid, {}), (partition_dirichlet, {"concentration": 0.5})],
+)
+def test_labels_that_are_no_whole_numbers_are_an_error(partition, options):
+    deal = inspect.unwrap(partition)  # without the type check of the tests
+    with pytest.raises(TypeError, match="labels must be whole numbers, got an array"):
+        deal(np.array([0.0, np.nan] * 20), num_workers=2, seed=0, **options)
 
 
 def test_a_smaller_concentration_gives_more_skewed_classes():

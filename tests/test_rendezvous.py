@@ -26,7 +26,7 @@ class Started(threading.Thread):
     """A process of a rendezvous: a thread, and what became of it."""
 
     def __init__(self, coordinator, num_processes, process_id, timeout=10):
-        super().__init__()
+        super().__init__(daemon=True)
         self.args = coordinator, num_processes, process_id, timeout
         self.said, self.seconds = "", 0.0
         self.start()
@@ -42,7 +42,8 @@ class Started(threading.Thread):
         self.seconds = time.monotonic() - begun
 
     def end(self):
-        self.join()
+        self.join(timeout=60)
+        assert not self.is_alive()
         return self.said
 
 
@@ -221,4 +222,16 @@ def test_a_silent_connection_is_closed_in_time(monkeypatch):
     with connect(coordinator) as stranger:
         assert stranger.recv(1) == b""
     assert first.is_alive()
+    assert "missing: 1" in first.end()
+
+
+def test_a_stream_without_an_end_is_cut_off(monkeypatch):
+    monkeypatch.setattr(rendezvous, "PATIENCE", 60.0)
+    coordinator = free_coordinator()
+    first = Started(coordinator, 2, 0, timeout=3)
+    with connect(coordinator) as stranger:
+        stranger.settimeout(2)  # far below the patience with those who are silent
+        stranger.sendall(b"x" * 2 * rendezvous.LONGEST_LINE)
+        with contextlib.suppress(ConnectionResetError):  # what it sent was not read
+            assert stranger.recv(1) == b""
     assert "missing: 1" in first.end()

@@ -8,7 +8,7 @@ import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
 from flax.training.train_state import TrainState
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from olsgd_jax import (
     WORKERS,
@@ -27,6 +27,7 @@ from olsgd_jax import (
     worker_mesh,
 )
 from olsgd_jax.drivers.forms import fragments
+from olsgd_jax.overlap import overlap_report
 from tests import reference
 from tests.helpers import SIZE, as_flat, as_tree, quadratic_loss
 
@@ -133,6 +134,37 @@ def test_a_mesh_of_the_users_own_with_fsdp_inside_serves_as_well():
     assert_follows("overlap_local_sgd", 3, own_mesh(), axis_name="replica")
 
 
+def step_of_matrices(mesh, axis_name, shape):
+    """A compiled step on one matrix, with batches of eight examples; and its state."""
+    tx = distribute(optax.sgd(0.1), STRATEGY, 2, axis_name=axis_name)
+
+    def train_step(state, inputs):
+        params, opt_state = state
+        grads = jax.grad(lambda w: jnp.sum((inputs @ w) ** 2))(params)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    params = jnp.ones(shape)
+    state = to_workers((params, tx.init(params)), 4, mesh, axis_name=axis_name)
+    step = overlap_jit(train_step, mesh, axis_name=axis_name)
+    return step, (state, jnp.ones((4, 8, shape[0])))
+
+
+def test_devices_of_a_worker_share_its_batch():
+    flops = []
+    for mesh, axis_name in ((own_mesh(), "replica"), (worker_mesh(4), WORKERS)):
+        step, args = step_of_matrices(mesh, axis_name, (3, 5))  # which nothing cuts
+        flops.append(overlap_report(step.lower(*args).compile()).program_flops)
+    assert 0 < flops[0] == flops[1] / 2
+
+
+def test_devices_of_a_worker_share_its_state():
+    step, args = step_of_matrices(own_mesh(), "replica", (3, 4))
+    params, opt_state = step(*args)
+    for x in (params, opt_state.strategy_state.anchor):
+        assert x.sharding.spec == PartitionSpec("replica", None, "fsdp")
+
+
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
 def test_several_workers_may_share_a_device(platform, monkeypatch):
     monkeypatch.setattr(fragments, "platform_here", lambda: platform)
@@ -174,6 +206,25 @@ def test_a_wrapper_that_skips_steps_of_single_workers_is_refused(many):
         centres = centres[:, 0]
     with pytest.raises(ValueError, match="workers must agree on every branch"):
         overlap_jit(step, mesh)(start(tx, mesh), centres)
+
+
+def test_a_branch_that_an_earlier_step_chose_is_refused():
+    mesh = worker_mesh(4)
+    tx = distribute(optax.sgd(0.1), STRATEGY, 2)
+    one = make_step(tx)
+
+    def many(state, centres):
+        def unless_stopped(carry, centre):
+            state, is_stopped = carry
+            state = jax.lax.cond(
+                is_stopped, lambda s: s, lambda s: one(s, centre), state
+            )
+            return (state, ~jnp.isfinite(state[0]).all()), None
+
+        return jax.lax.scan(unless_stopped, (state, jnp.array(False)), centres)[0][0]
+
+    with pytest.raises(ValueError, match="workers must agree on every branch"):
+        overlap_jit(many, mesh)(start(tx, mesh), jnp.ones((4, 2, 3)))
 
 
 def test_the_wrapper_may_skip_steps_inside():
