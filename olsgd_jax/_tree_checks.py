@@ -4,6 +4,8 @@ They look at types, shapes and structures only, so they run before anything is c
 and cost nothing afterwards.
 """
 
+from collections.abc import Iterator, Mapping
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,3 +104,18 @@ def _outline(tree: ArrayTree) -> dict[str, str]:
         _where(path): f"{leaf.dtype}{list(leaf.shape)}"
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
+
+
+def containers_with(tree: ArrayTree, *names: str) -> Iterator[Mapping[str, ArrayTree]]:
+    """Finds the named tuples and mappings in a tree that have all of these fields.
+
+    >>> [found["x"] for found in containers_with([{"x": 1, "y": 2}, {"y": 3}], "x")]
+    [1]
+    """
+    fields = tree if isinstance(tree, Mapping) else getattr(tree, "_asdict", dict)()
+    if all(name in fields for name in names):
+        yield fields
+        return
+    for child in jax.tree.leaves(tree, is_leaf=lambda x: x is not tree):
+        if child is not tree:
+            yield from containers_with(child, *names)

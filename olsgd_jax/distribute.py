@@ -243,5 +243,5 @@ def _check_own(grads: Grads, params: Params, axis_name: Hashable) -> None:
         raise ValueError(
             "gradients must be each worker's own, got gradients that are already "
             f"averaged over axis {axis_name!r}; leave out the pmean or psum of the "
-            "gradients"
+            "gradients, or the axis_name of a wrapper that averages them"
         )

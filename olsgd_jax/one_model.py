@@ -8,14 +8,12 @@ nnx model and its optimizer, or a tuple of params and optimizer state.
     anchor_of       z, as stored in the strategy's state; the same on every worker
 """
 
-from collections.abc import Iterator, Mapping
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from olsgd_jax._tree_checks import check_leading_axes
+from olsgd_jax._tree_checks import check_leading_axes, containers_with
 from olsgd_jax.types import ArrayTree, Params
 
 
@@ -30,8 +28,9 @@ def consensus_of(state: ArrayTree) -> ArrayTree:
         step returns, or its params alone.
 
     Returns:
-      The same tree without the worker axis, on the devices of this process. All
-      processes must call it.
+      The same tree without the worker axis, on one device of this process. All
+      processes must call it. For code that makes global arrays of host data, such as
+      the checkpoints of a pmapped loop, pass it through `jax.device_get`.
 
     >>> import jax.numpy as jnp
     >>> from olsgd_jax import consensus_of
@@ -59,7 +58,7 @@ def anchor_of(state: ArrayTree) -> Params:
     >>> anchor_of(to_workers(tx.init({"w": jnp.ones(1)}), num_workers=2))
     {'w': Array([1.], dtype=float32)}
     """
-    found = list(_anchors(state))
+    found = [fields["anchor"] for fields in containers_with(state, "anchor")]
     if len(found) != 1:
         raise ValueError(
             f"state must hold one anchor, got {len(found)}; pass the state of a "
@@ -69,18 +68,6 @@ def anchor_of(state: ArrayTree) -> Params:
     _check_worker_axis(anchor)
     shardings = _replicated(anchor)
     return _local(jax.jit(_first, out_shardings=shardings)(anchor))
-
-
-def _anchors(tree: ArrayTree) -> Iterator[Params]:
-    """Finds the fields called anchor, in containers of any kind."""
-    fields = tree if isinstance(tree, Mapping) else getattr(tree, "_asdict", dict)()
-    if "anchor" in fields:
-        yield fields["anchor"]
-    else:
-        children = jax.tree.leaves(tree, is_leaf=lambda x: x is not tree)
-        for child in children:
-            if child is not tree:
-                yield from _anchors(child)
 
 
 def _consensus(state: ArrayTree) -> ArrayTree:
@@ -117,26 +104,29 @@ def _local(tree: ArrayTree) -> ArrayTree:
 
 
 def _check_worker_axis(state: ArrayTree) -> None:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        name = jax.tree_util.keystr(path) or "an array"
-        if np.ndim(leaf) == 0:
-            raise ValueError(
-                f"state must have a leading worker axis, got {name} of shape (); give "
-                "the state one with to_workers before the first step"
-            )
+    named = [
+        (jax.tree_util.keystr(path) or "an array", leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(state)
+    ]
+    for name, leaf in named:
         sharding = getattr(leaf, "sharding", None)  # NumPy's arrays have none
-        is_copied = (  # step counts may be replicated, floating-point arrays may not
+        if (  # step counts may be replicated, floating-point arrays may not
             sharding is not None
             and jnp.issubdtype(leaf.dtype, jnp.floating)
             and len(sharding.device_set) > 1
             and sharding.is_fully_replicated
-        )
-        if is_copied:
+        ):
             raise ValueError(
                 f"state must have a leading worker axis, got {name} of shape "
                 f"{np.shape(leaf)} that claims to be the same on all devices; workers "
                 "differ, so map over the state (in_axes=0 and out_axes=0 of pmap, "
                 "PartitionSpec('workers') of shard_map), or use overlap_jit"
+            )
+    for name, leaf in named:
+        if np.ndim(leaf) == 0:
+            raise ValueError(
+                f"state must have a leading worker axis, got {name} of shape (); give "
+                "the state one with to_workers before the first step"
             )
     sizes = [np.shape(leaf)[0] for leaf in jax.tree.leaves(state)]
     check_leading_axes("state", state, {"num_workers": sizes[0] if sizes else 0})

@@ -281,6 +281,31 @@ def test_a_mean_of_the_loss_is_no_mean_of_the_gradients(mesh):
     assert value.shape == (4,)
 
 
+def test_a_step_that_keeps_the_old_state_of_single_workers_is_refused(mesh):
+    tx = distribute(optax.sgd(0.1), STRATEGY, 2)
+    one = make_step(tx)
+
+    def step(state, centre):  # as loops with loss scaling do
+        new, is_finite = one(state, centre), jnp.all(jnp.isfinite(centre))
+        return jax.tree.map(lambda x, y: jnp.where(is_finite, x, y), new, state)
+
+    with pytest.raises(ValueError, match="workers must all take every step"):
+        overlap_jit(step, mesh)(start(tx, mesh), jnp.ones((4, 3)))
+
+
+def test_a_skipped_step_that_all_workers_agree_on_is_not(mesh):
+    tx = distribute(optax.sgd(0.1), STRATEGY, 2)
+    one = make_step(tx)
+
+    def step(state, centre):
+        new, is_finite = one(state, centre), jnp.all(jnp.isfinite(centre))
+        is_finite = jax.lax.pmin(is_finite.astype(jnp.int32), WORKERS) > 0
+        return jax.tree.map(lambda x, y: jnp.where(is_finite, x, y), new, state)
+
+    params, opt_state = overlap_jit(step, mesh)(start(tx, mesh), jnp.ones((4, 3)))
+    assert opt_state.step.tolist() == [1] * 4
+
+
 def test_the_same_key_for_all_workers_is_warned_about(mesh):
     def step(state, key):
         return state + jax.random.normal(key, state.shape)
@@ -450,6 +475,8 @@ def test_a_state_that_claims_to_be_replicated_is_refused():
     state = step((X, tx.init(X)), jnp.arange(12.0).reshape(4, 3))
     with pytest.raises(ValueError, match="claims to be the same on all devices"):
         consensus_of(state)
+    with pytest.raises(ValueError, match="claims to be the same on all devices"):
+        consensus_of({"a step count": state[1].step, "params": state[0]})
     with pytest.raises(ValueError, match="claims to be the same on all devices"):
         anchor_of(state)
 

@@ -29,7 +29,8 @@ def overlap_jit(
 
     It maps the step over the workers, compiles it with the options that the mesh's
     devices need (see `compiler_options`), and donates the state. It raises an error if
-    the step would hang or average gradients twice.
+    the step would hang, average gradients twice, or let workers skip steps on their
+    own.
 
     Args:
       train_step: one worker's step, as in `(state, batch) -> (state, loss)`. Its
@@ -79,7 +80,7 @@ def overlap_jit(
         checked = program
         if mesh is None:  # under vmap no collective is left in the program
             checked = _trace_one(train_step, args, axis_name)
-        check_step(checked.jaxpr, frozenset({axis_name}))
+        check_step(checked.jaxpr, frozenset({axis_name}), shapes)
         results = jaxpr_as_fun(program)(*jax.tree.leaves(placed))
         results = jax.tree.unflatten(jax.tree.structure(shapes), results)
         _check_returned([x for i, x in enumerate(args) if i in state_args], results)

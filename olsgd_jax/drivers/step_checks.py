@@ -8,14 +8,21 @@ result varies if one of its inputs does. Then
     a branch that contains a collective must not depend on a value that varies: workers
     that take different branches would wait for each other forever;
 
-    gradients passed to `distribute` must vary: otherwise they are averaged already.
+    gradients passed to `distribute` must vary: otherwise they are averaged already;
+
+    the step count of `distribute` must not vary: workers that skip a step on their own
+    would average other fragments than the rest.
 """
 
 from collections.abc import Hashable, Sequence
 
+import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
+
+from olsgd_jax._tree_checks import containers_with
+from olsgd_jax.types import ArrayTree
 
 GRADIENTS = "olsgd_jax gradients"
 """Marks the gradients that `update` gets, in a traced program."""
@@ -25,21 +32,34 @@ _SAME = {"psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_inv
 _COLLECTIVES = _SAME | {"all_to_all", "ppermute", "reduce_scatter", "psum_scatter"}
 
 
-def check_step(program: Jaxpr, axis_names: frozenset[Hashable]) -> None:
-    """Raises if a traced step would hang or average gradients twice.
+def check_step(
+    program: Jaxpr, axis_names: frozenset[Hashable], results: ArrayTree
+) -> None:
+    """Raises if a traced step would hang, average twice or part the workers.
 
     Args:
       program: a step mapped over the workers.
       axis_names: names of the mapped worker axes.
+      results: a tree of the structure of the step's results.
     """
     given: list[bool] = []  # whether each gradient passed to distribute varies
     varies = [_is_float(x) for x in program.invars]
-    _follow(program, varies, axis_names, given)
+    varies = _follow(program, varies, axis_names, given)
     if given and not any(given):
         raise ValueError(
             "gradients must be each worker's own, got gradients that are already "
-            "averaged over the workers; leave out the pmean or psum of the gradients"
+            "averaged over the workers; leave out the pmean or psum of the gradients, "
+            "or the axis_name of a wrapper that averages them"
         )
+    returned = jax.tree.unflatten(jax.tree.structure(results), varies)
+    for state in containers_with(returned, "step", "fragments", "strategy_state"):
+        if any(jax.tree.leaves(state["step"])):
+            raise ValueError(
+                "workers must all take every step, but this step keeps the old state "
+                "where a value that differs between workers says so, as in "
+                "jnp.where(is_finite, new, old); skip steps inside instead: "
+                "distribute(optax.apply_if_finite(optimizer, ...), ...)"
+            )
 
 
 def _follow(
