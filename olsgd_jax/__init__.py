@@ -24,7 +24,11 @@ from olsgd_jax.drivers.step import overlap_jit
 from olsgd_jax.one_model import anchor_of, consensus_of
 from olsgd_jax.reductions import REDUCTIONS
 from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.bfloat16 import bfloat16
 from olsgd_jax.reductions.exact import exact, worker_mean
+from olsgd_jax.reductions.int2 import int2
+from olsgd_jax.reductions.int4 import int4
+from olsgd_jax.reductions.int8 import int8
 from olsgd_jax.reductions.send_nothing import send_nothing
 from olsgd_jax.round.consensus import model_of, spread
 from olsgd_jax.round.local_steps import WorkerState
@@ -54,6 +58,7 @@ __all__ = [
     "Strategy",
     "WorkerState",
     "anchor_of",
+    "bfloat16",
     "cocod_sgd",
     "compiler_options",
     "consensus_of",
@@ -61,6 +66,9 @@ __all__ = [
     "easgd",
     "exact",
     "init_state",
+    "int2",
+    "int4",
+    "int8",
     "local_sgd",
     "make_round",
     "make_worker_round",

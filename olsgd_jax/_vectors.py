@@ -1,4 +1,4 @@
-"""Flattens trees to one vector per dtype, and back."""
+"""Flattens trees to one vector per dtype, and back; sums in at least float32."""
 
 import jax
 import jax.numpy as jnp
@@ -32,3 +32,12 @@ def from_vectors(vectors: dict[str, jax.Array], like: ArrayTree) -> ArrayTree:
         taken[x.dtype.name] = first + x.size
         parts.append(vectors[x.dtype.name][first : first + x.size].reshape(x.shape))
     return jax.tree.unflatten(structure, parts)
+
+
+def at_least_float32(x: jax.Array) -> jax.Array:
+    """Casts 16-bit floats to float32, and leaves all others as they are.
+
+    >>> at_least_float32(jnp.ones(1, jnp.bfloat16)).dtype.name
+    'float32'
+    """
+    return x.astype(jnp.float32) if x.dtype.itemsize < 4 else x

@@ -38,6 +38,13 @@ from olsgd_jax.drivers.forms.fragments import (
 from olsgd_jax.drivers.step_checks import GRADIENTS
 from olsgd_jax.reductions.base import Reduction, check_reduction
 from olsgd_jax.reductions.exact import exact
+from olsgd_jax.round.difference import (
+    Difference,
+    from_mean,
+    init_difference,
+    own_state,
+    to_send,
+)
 from olsgd_jax.round.gradients import init_reduction, reduce_gradients
 from olsgd_jax.round.optimizer_checks import check_optimizer
 from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
@@ -60,7 +67,8 @@ class DistributedState(NamedTuple):
     start: Params  # x, the start of the round; () if the mix does not use it
     fragments: ArrayTree  # x in τ fragments, the first k averaged; () if not delayed
     step: Int[Array, "*workers"]  # k in [0, τ), local steps of this round so far
-    reduction_state: ReductionState  # for gradients, for fragments or for the ends
+    # for gradients, for fragments or for the ends
+    reduction_state: ReductionState | Difference
 
 
 def distribute(
@@ -113,15 +121,16 @@ def distribute(
         # Copied: a caller may donate params and state, which then must share no buffer.
         keeps_start = _uses_start(strategy, params, strategy_state)
         fragments = cut_fragments(params, sync_period) if is_delayed else ()
+        kept = init_reduction(strategy, reduction, fragments if is_delayed else params)
+        if strategy.mean_of != "gradients":
+            kept = init_difference(reduction, params, kept)
         return DistributedState(
             opt_state=inner.init(params),
             strategy_state=strategy_state,
             start=jax.tree.map(jnp.copy, params) if keeps_start else (),
             fragments=fragments,
             step=jnp.zeros((), jnp.int32),
-            reduction_state=init_reduction(
-                strategy, reduction, fragments if is_delayed else params
-            ),
+            reduction_state=kept,
         )
 
     def update(
@@ -150,36 +159,38 @@ def distribute(
             )
 
         k = common_value(state.step, axis_name)
-        begun = state.start, state.fragments
+        begun, own = (state.start, state.fragments), own_state(kept)
         keeps_start = bool(jax.tree.leaves(state.start))
 
         def begin(_: tuple) -> tuple[Params, ArrayTree]:
             return (
                 params if keeps_start else (),
-                cut_fragments(params, sync_period) if is_delayed else (),
+                cut_fragments(to_send(params, kept), sync_period) if is_delayed else (),
             )
 
         start, fragments = lax.cond(k == 0, begin, lambda same: same, begun)
         if is_delayed:
-            (fragments, kept), updates = carry_fragment(
-                reduction, (fragments, kept), k, updates, axis_name
+            (fragments, own), updates = carry_fragment(
+                reduction, (fragments, own), k, updates, axis_name
             )
 
         def mix(
             updates: Grads,
             state: StrategyState,
             fragments: ArrayTree,
-            kept: ReductionState,
-        ) -> tuple[Grads, StrategyState, ArrayTree, ReductionState]:
-            end = optax.apply_updates(params, updates)
+            kept: ReductionState | Difference,
+        ) -> tuple[Grads, StrategyState, ArrayTree, ReductionState | Difference]:
+            end, own = optax.apply_updates(params, updates), own_state(kept)
             if is_delayed:
                 mean = join_fragments(fragments, params)
             else:
-                mean, kept = reduction.reduce(end, kept, axis_name)
+                mean, own = reduction.reduce(to_send(end, kept), own, axis_name)
+            mean, kept = from_mean(mean, own, kept)
             old = start if keeps_start else end  # not used by the mix
             mixed, state = strategy.mix(old, end, mean, state)
             return _difference(mixed, params, updates), state, fragments, kept
 
+        kept = kept._replace(own=own) if isinstance(kept, Difference) else own
         # The count is the same on all workers, so all take the branch with the mean.
         updates, strategy_state, fragments, kept = (
             run_if if is_delayed else _branch_if

@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from olsgd_jax import (
+    REDUCTIONS,
     distribute,
     init_state,
     local_sgd,
@@ -44,6 +45,7 @@ TASK = classification(
 )
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
 OVERLAP, LOCAL = overlap_local_sgd(0.6, 0.7), local_sgd()
+EXACT = REDUCTIONS["exact"]()
 BATCHES = {
     "inputs": jax.ShapeDtypeStruct((8, TAU, BATCH, FEATURES), jnp.float32),
     "labels": jax.ShapeDtypeStruct((8, TAU, BATCH), jnp.int32),
@@ -73,13 +75,15 @@ def placed(state, mesh):
     )
 
 
-def compiled_for(mesh, strategy, run, *present, tau=TAU):
+def compiled_for(mesh, strategy, run, *present, tau=TAU, reduction=EXACT):
     """Compiles a round on a mesh of eight devices that are not here."""
     m = mesh.shape["workers"]
 
     def start():
         params, _ = TASK.init(jax.random.key(0))
-        return init_state(params, OPTIMIZER, strategy, num_workers=m)
+        return init_state(
+            params, OPTIMIZER, strategy, num_workers=m, reduction=reduction
+        )
 
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         batches = jax.tree.map(
@@ -90,13 +94,19 @@ def compiled_for(mesh, strategy, run, *present, tau=TAU):
 
 
 @functools.cache
-def library_round(name, strategy, stream=False, tau=TAU, **devices):
+def library_round(name, strategy, stream=False, tau=TAU, reduction="exact", **devices):
     """The round as `make_round` gives it to users."""
-    mesh = target(name, **devices)
+    mesh, reduction = target(name, **devices), REDUCTIONS[reduction]()
     run = make_round(
-        TASK.loss, OPTIMIZER, strategy, sync_period=tau, mesh=mesh, stream=stream
+        TASK.loss,
+        OPTIMIZER,
+        strategy,
+        sync_period=tau,
+        mesh=mesh,
+        stream=stream,
+        reduction=reduction,
     )
-    return compiled_for(mesh, strategy, run, tau=tau)
+    return compiled_for(mesh, strategy, run, tau=tau, reduction=reduction)
 
 
 def plain_round(name, form, options=None):
@@ -132,6 +142,49 @@ def test_a_v5e_exchanges_every_byte_twice_while_all_steps_run(stream):
     assert mean.flops_between == report.program_flops == FLOPS
     # Or the compiler would put gradients off until they have an exchange to hide.
     assert " conditional(" in compiled.as_text()
+
+
+COMPRESSED = {"int8": (128 + 4) / 512, "int4": (64 + 4) / 512}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("name", "tau", "reduction"),
+    [
+        pytest.param("h100", 2, "int4", marks=GPU),
+        pytest.param("h100", 8, "int8", marks=GPU),
+        pytest.param("v5e", 2, "int8", marks=TPU),
+        pytest.param("v6e", 4, "int4", marks=TPU),
+    ],
+)
+def test_a_compressed_mean_overlaps_and_sends_that_much_less(
+    name, tau, reduction, stream
+):
+    compiled = library_round(name, OVERLAP, stream, tau, reduction)
+    assert_overlapped(compiled)
+    report = overlap_report(compiled)
+    # Twice for the two exchanges, and a few rows that fill up the shards.
+    expected = 2 * COMPRESSED[reduction] * PARAMETER_BYTES
+    assert expected <= report.mean_bytes < expected + tau * 8 * 8 * 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "tau", "reduction"),
+    [
+        pytest.param("h100", "cocod_sgd", 8, "int4", marks=GPU),
+        pytest.param("v6e", "cocod_sgd", 8, "int4", marks=TPU),
+    ],
+)
+def test_so_does_that_of_a_step_of_distribute(name, strategy, tau, reduction):
+    setting = Setting(
+        name, strategy=strategy, sync_period=tau, reduction=reduction, step=True
+    )
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        found = measure(setting)
+    assert found["overlapped_fraction"] >= 0.99
+    # Both exchanges are spread over the steps of a round.
+    share = tau * found["mean_bytes"] / (2 * found["parameter_bytes"])
+    assert share < 1.05 * COMPRESSED[reduction]
 
 
 @TPU

@@ -16,8 +16,8 @@ from olsgd_jax.drivers.make_round import make_round
 from olsgd_jax.drivers.platforms import Platform, platform_of
 from olsgd_jax.drivers.step import overlap_jit
 from olsgd_jax.overlap.report import overlap_report
+from olsgd_jax.reductions import REDUCTIONS
 from olsgd_jax.reductions.base import Reduction
-from olsgd_jax.reductions.exact import exact
 from olsgd_jax.reductions.send_nothing import send_nothing
 from olsgd_jax.round.worker_round import tree_form
 from olsgd_jax.strategies import STRATEGIES
@@ -41,6 +41,7 @@ class Setting(NamedTuple):
     data: int = 1  # devices of a worker that share its batches
     fsdp: int = 1  # devices of a worker that share its model as well
     step: bool = False  # a train step of `distribute` instead of a round
+    reduction: str = "exact"
 
 
 def measure(setting: Setting, compare: bool = False) -> dict:
@@ -53,6 +54,7 @@ def measure(setting: Setting, compare: bool = False) -> dict:
     """
     check_choice("model", setting.model, tuple(WORKLOADS))
     check_choice("strategy", setting.strategy, tuple(STRATEGIES))
+    check_choice("reduction", setting.reduction, tuple(REDUCTIONS))
     check_choice("form", setting.form, ("chosen", "tree"))
     if setting.stream and setting.form == "tree":
         raise ValueError("form must be 'chosen' for a streamed round, got 'tree'")
@@ -62,10 +64,11 @@ def measure(setting: Setting, compare: bool = False) -> dict:
             "sends a fragment, in its own form, and has no round to compare with"
         )
     mesh = target(setting.target, data=setting.data, fsdp=setting.fsdp)
-    platform = platform_of(mesh)
+    reduction = REDUCTIONS[setting.reduction]()
+    platform = platform_of(mesh, reduction)
     if setting.form == "tree":
         platform = Platform(tree_form, {})
-    compiled, result = _compile(setting, mesh, platform)
+    compiled, result = _compile(setting, mesh, platform, reduction)
     report = overlap_report(compiled, setting.data * setting.fsdp)
     result = {
         **setting._asdict(),
@@ -116,11 +119,11 @@ def _compile(
     setting: Setting,
     mesh: Mesh,
     platform: Platform,
-    reduction: Reduction = exact(),
+    reduction: Reduction,
 ) -> tuple[Compiled, dict[str, float]]:
     num_workers = mesh.shape[WORKERS]
     if setting.step:
-        params, lowered = _lowered_step(setting, mesh)
+        params, lowered = _lowered_step(setting, mesh, reduction)
     else:
         params, lowered = _lowered_round(setting, mesh, platform, reduction)
     # CPU time, because other load on the machine hardly changes it.
@@ -152,13 +155,15 @@ def _lowered_round(
         platform=platform,
         reduction=reduction,
     )
-    state, batches = arguments(workload, mesh, strategy, setting.sync_period)
+    state, batches = arguments(workload, mesh, strategy, setting.sync_period, reduction)
     return state.params, cast(Wrapped, run).lower(state, batches)
 
 
-def _lowered_step(setting: Setting, mesh: Mesh) -> tuple[Params, Lowered]:
+def _lowered_step(
+    setting: Setting, mesh: Mesh, reduction: Reduction
+) -> tuple[Params, Lowered]:
     workload, strategy = WORKLOADS[setting.model], _strategy(setting, mesh)
-    tx = distribute(OPTIMIZER, strategy, setting.sync_period)
+    tx = distribute(OPTIMIZER, strategy, setting.sync_period, reduction=reduction)
 
     def train_step(state: ArrayTree, batch: Batch) -> tuple[ArrayTree, jax.Array]:
         params, model_state, opt_state = state

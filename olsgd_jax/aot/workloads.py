@@ -12,6 +12,8 @@ from olsgd_jax._extras import needs_extra
 with needs_extra("train"):
     import flax.linen as nn
 
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.training.models.mlp import MLP
@@ -63,7 +65,11 @@ OPTIMIZER = optax.sgd(0.1, momentum=0.9, nesterov=True)
 
 
 def arguments(
-    workload: Workload, mesh: Mesh, strategy: Strategy, sync_period: int
+    workload: Workload,
+    mesh: Mesh,
+    strategy: Strategy,
+    sync_period: int,
+    reduction: Reduction = exact(),
 ) -> ArrayTree:
     """Gives the shapes of a round's state and batches, placed on the mesh."""
     num_workers = mesh.shape[WORKERS]
@@ -76,6 +82,7 @@ def arguments(
             strategy,
             num_workers=num_workers,
             model_state=model_state,
+            reduction=reduction,
         )
         batch = {"inputs": workload.inputs, "labels": workload.labels}
         batches = jax.tree.map(

@@ -107,7 +107,7 @@ def make_round(
     # A streamed round is always one program.
     driver = driver or ("fused" if stream else default_driver(mesh, strategy))
     check_choice("driver", driver, get_args(Driver))
-    platform = platform or platform_of(mesh)
+    platform = platform or platform_of(mesh, reduction)
 
     def check(state: WorkerState, batches: Batch) -> None:
         check_state(

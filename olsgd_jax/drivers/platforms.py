@@ -26,6 +26,8 @@ from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
 from olsgd_jax.drivers.forms.buckets import buckets_form
 from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.gathered import gathered_gradient
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.local_steps import Gradient
 from olsgd_jax.round.worker_round import Form, tree_form
 from olsgd_jax.strategies.base import Strategy
@@ -46,6 +48,13 @@ FRAGMENTS_APART = {"xla_gpu_all_reduce_combine_threshold_bytes": 2**20}
 # lowest estimated peak memory, but another one may need less.
 ORDER = {"xla_memory_scheduler": "list"}
 EXCHANGE = {"xla_tpu_enable_async_all_to_all": "true", **ORDER}
+# A TPU's compiler starts a collective as late as its estimate of the link allows, which
+# for a small fragment means during the optimizer's update, after all matrix products.
+# With a lower estimate of the computation's time it starts earlier.
+START_EARLY = {
+    "xla_lhs_loop_fusion_latency_multiplier": "0.01",
+    "xla_lhs_output_fusion_latency_multiplier": "0.1",
+}
 FUSE_INTO_LOOPS = {
     "xla_enable_async_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion": "true",
@@ -73,8 +82,12 @@ class Platform(NamedTuple):
     streamed: Form | None = None  # form of a streamed mean; None for fragments
 
 
-def platform_of(mesh: Mesh | None) -> Platform:
+def platform_of(mesh: Mesh | None, reduction: Reduction = exact()) -> Platform:
     """Chooses the platform by the mesh's devices; lanes have no network to hide.
+
+    Args:
+      mesh: the workers' mesh; None for lanes of one device.
+      reduction: how messages become a mean. A compressed one takes two exchanges.
 
     >>> from olsgd_jax.drivers import platform_of
     >>> platform_of(None).compiler_options
@@ -88,17 +101,23 @@ def platform_of(mesh: Mesh | None) -> Platform:
         return Platform(form, {}, channels_last_gradient)
     if mesh is None:
         return Platform(tree_form, {})
-    if device.platform != "tpu":
-        several = {} if worker_devices(mesh) == 1 else MANY_COLLECTIVES
-        return Platform(flat_form(mesh), {**SCHEDULE_FOR_OVERLAP, **several})
+    exchanged = exchange_form(flat_form(mesh), mesh)
+    streamed = exchange_form(fragments_form(mesh), mesh)
     is_several = worker_devices(mesh) > 1
-    if device.device_kind != "TPU v5 lite" and not is_several:
+    if device.platform != "tpu":
+        options = {**SCHEDULE_FOR_OVERLAP, **(MANY_COLLECTIVES if is_several else {})}
+        if reduction.is_compressed:
+            return Platform(exchanged, options, streamed=streamed)
+        return Platform(flat_form(mesh), options)
+    adds_and_sends = device.device_kind != "TPU v5 lite" and not is_several
+    if adds_and_sends and not reduction.is_compressed:
         return Platform(held_form, {**SPARSE_CORES})
+    fuses = not (is_several or adds_and_sends)
     return Platform(
-        exchange_form(flat_form(mesh), mesh),
-        {**EXCHANGE} if is_several else {**EXCHANGE, **FUSE_INTO_LOOPS},
+        exchanged,
+        {**EXCHANGE, **FUSE_INTO_LOOPS} if fuses else {**EXCHANGE},
         gathered_gradient(mesh) if FSDP in mesh.shape else jax.value_and_grad,
-        streamed=exchange_form(fragments_form(mesh), mesh),
+        streamed=streamed,
     )
 
 
@@ -125,7 +144,7 @@ def compiler_options(
         case "cpu":
             return {}
         case "tpu":
-            return {**EXCHANGE}
+            return {**EXCHANGE, **START_EARLY}
         case _:
             return {**SCHEDULE_FOR_OVERLAP, **MANY_COLLECTIVES, **FRAGMENTS_APART}
 

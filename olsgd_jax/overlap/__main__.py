@@ -23,6 +23,7 @@ with needs_extra("aot"):
 from olsgd_jax.aot.measure import Setting, measure
 from olsgd_jax.aot.targets import TARGETS
 from olsgd_jax.aot.workloads import WORKLOADS
+from olsgd_jax.reductions import REDUCTIONS
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,6 +44,11 @@ def _parser() -> argparse.ArgumentParser:
         "--strategy",
         default="overlap_local_sgd",
         help="name of the strategy; %(default)s",
+    )
+    option(
+        "--reduction",
+        default="exact",
+        help=f"one of {', '.join(REDUCTIONS)}; %(default)s",
     )
     option(
         "--sync-period", type=int, default=4, help="local steps in a round; %(default)s"
@@ -107,6 +113,7 @@ def main() -> int:
                 model=args.model,
                 strategy=args.strategy,
                 sync_period=args.sync_period,
+                reduction=args.reduction,
                 stream=args.stream,
                 form=args.form,
                 step=args.step,
@@ -124,7 +131,8 @@ def main() -> int:
         heads += (f"temporaries in models{both}", f"processor seconds to compile{both}")
         columns = [Column(head, justify="right") for head in heads]
         what = "one of" if args.step else "a round of"
-        title = f"{args.model}, {args.strategy}, {what} {args.sync_period} local steps"
+        of = f"{args.model}, {args.strategy}, {args.reduction}"
+        title = f"{of}, {what} {args.sync_period} local steps"
         table = Table(*columns, title=title)
         for result in results:
             table.add_row(*_row(result))

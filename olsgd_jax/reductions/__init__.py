@@ -3,11 +3,19 @@
 from collections.abc import Callable
 
 from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.bfloat16 import bfloat16
 from olsgd_jax.reductions.exact import exact
+from olsgd_jax.reductions.int2 import int2
+from olsgd_jax.reductions.int4 import int4
+from olsgd_jax.reductions.int8 import int8
 from olsgd_jax.reductions.send_nothing import send_nothing
 
 REDUCTIONS: dict[str, Callable[..., Reduction]] = {
     "exact": exact,
+    "bfloat16": bfloat16,
+    "int8": int8,
+    "int4": int4,
+    "int2": int2,
     "send_nothing": send_nothing,
 }
 """Builder of every reduction, by name."""

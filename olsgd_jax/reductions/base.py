@@ -6,17 +6,19 @@ message to the next:
 
     init        message -> state           () or trees like the message
     reduce      message, state -> mean, state
-    exchange    shards -> shards           makes the same mean in two steps, or None
+    codec       shards <-> what is sent    makes the same mean in two steps, or None
     payload     message -> bytes           number of bytes that a worker sends
     is_lossless                            whether numbers arrive unchanged
 
 `reduce` works on single elements or small blocks, so a message and its state can be cut
-into fragments that are reduced one by one.
+into fragments that are reduced one by one. The state is what has not been sent yet:
+it is added to the next message.
 """
 
 from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from olsgd_jax.reductions.codec import Codec
 from olsgd_jax.types import ArrayTree, Message, ReductionState
 from olsgd_jax.workers.axis import WORKERS
 
@@ -45,15 +47,6 @@ class Reduce(Protocol):
         ...
 
 
-@runtime_checkable
-class Exchange(Protocol):
-    """Sends shard j of every array to worker j; runs on each worker."""
-
-    def __call__(self, shards: ArrayTree, axis_name: str = WORKERS) -> ArrayTree:
-        """Gives the shards received; shard i is from worker i."""
-        ...
-
-
 class Reduction(NamedTuple):
     """How messages become a mean. Built by functions such as `exact`.
 
@@ -72,10 +65,14 @@ class Reduction(NamedTuple):
     payload: Callable[[Message], int]
     # If not, the number of workers present is sent apart from the message.
     is_lossless: bool = False
-    # For a plain mean, the sum over workers of message / num_workers. Its shards can be
-    # added up where they arrive, so devices that cannot send and add at the same time
-    # compute the mean in two exchanges.
-    exchange: Exchange | None = None
+    # How shards of the message are written, if they can be added up where they arrive.
+    # The mean then takes two exchanges, for devices that cannot send and add at once.
+    codec: Codec | None = None
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether a codec writes messages in fewer bits, for two exchanges."""
+        return self.codec is not None and not self.is_lossless
 
 
 def check_reduction(reduction: object) -> None:

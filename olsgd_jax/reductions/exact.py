@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.codec import AS_IT_IS
 from olsgd_jax.types import ArrayTree, Message, ReductionState
 from olsgd_jax.workers.axis import WORKERS, worker_axes
 
@@ -24,7 +25,7 @@ def exact() -> Reduction:
         reduce=_reduce,
         payload=num_bytes,
         is_lossless=True,
-        exchange=_exchange,
+        codec=AS_IT_IS,
     )
 
 
@@ -84,10 +85,3 @@ def _reduce(
     # the mean and the worker's own value makes it one; the compiler drops the select.
     mean = jax.tree.map(lambda x, own: jnp.where(True, x, own), mean, message)
     return mean, state
-
-
-def _exchange(shards: ArrayTree, axis_name: str = WORKERS) -> ArrayTree:
-    return jax.tree.map(
-        lambda x: lax.all_to_all(x, axis_name, split_axis=0, concat_axis=0, tiled=True),
-        shards,
-    )

@@ -5,12 +5,13 @@ P is the set of workers that are present, each for the whole round.
     a worker's own state         is updated if the worker is in P
     state that workers share     is updated on every worker if P is not empty
 
-A worker's own state is its model, its optimizer, model and reduction state, and the
-fields that its strategy lists in `own`. Shared are the other fields of the strategy's
-state (anchor, velocity), and what the strategy lists in `common`: the model, if the
+A worker's own state is its model, its optimizer and model state, and the fields that
+its strategy lists in `own`. Shared are the other fields of the strategy's state
+(anchor, velocity), and what the strategy lists in `common`: the model, if the
 strategy's equations have only one. So the anchor is always the same on all workers, and
 a returning worker resumes from its own model and is pulled toward the current anchor.
-If P is empty, only the round number changes.
+If P is empty, only the round number changes. For the state of a reduction, see
+`participation.arrived` and `difference`.
 
 An optimizer's schedule counts the worker's own steps. A strategy's schedule counts the
 steps of all rounds in which any worker was present.
@@ -59,5 +60,4 @@ def keep_absent(
         model_state=moved("model_state"),
         opt_state=moved("opt_state"),
         strategy_state=strategy_state,
-        reduction_state=moved("reduction_state"),
     )

@@ -69,7 +69,7 @@ def reduce_gradients(
     strategy_state, state = states
     if sends_gradients(strategy):
         sent = reduction.reduce(*outgoing(reduction, grads, state, present), axis_name)
-        grads, state, _ = arrived(reduction, sent, present)
+        grads, state, _ = arrived(reduction, sent, state, present)
         return grads, (strategy_state, state)
 
     def mean(tree: ArrayTree) -> ArrayTree:
@@ -97,4 +97,4 @@ def mean_once(
     """
     state = reduction.init(tree)
     sent = reduction.reduce(*outgoing(reduction, tree, state, present), axis_name)
-    return arrived(reduction, sent, present)[0]
+    return arrived(reduction, sent, state, present)[0]

@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.round.difference import Difference
 from olsgd_jax.round.gradients import mean_once, reduce_gradients
 from olsgd_jax.round.loss_checks import check_loss, checked_loss
 from olsgd_jax.round.optimizer_checks import check_optimizer
@@ -39,7 +40,7 @@ class PerMessage(NamedTuple):
     """A reduction's state, for each kind of message that a worker sends."""
 
     gradients: ReductionState = ()
-    models: ReductionState = ()
+    models: ReductionState | Difference = ()
 
 
 class WorkerState(NamedTuple):

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
@@ -95,12 +96,18 @@ def outgoing(
 
 
 def arrived(
-    reduction: Reduction, sent: Outgoing, present: Present | None
+    reduction: Reduction,
+    sent: Outgoing,
+    before: ReductionState,
+    present: Present | None,
 ) -> tuple[Message, ReductionState, Float[Array, ""] | None]:
     """Unpacks a reduction's result: mean, state, and p (None if all are present).
 
+    An absent worker sent nothing of the state that it had `before`, and keeps it. It
+    still adds up its shard of the mean, and what that loses is added to the state.
+
     >>> from olsgd_jax import exact
-    >>> arrived(exact(), (jnp.ones(1), ()), present=None)
+    >>> arrived(exact(), (jnp.ones(1), ()), (), present=None)
     (Array([1.], dtype=float32), (), None)
     """
     mean, state = sent
@@ -112,7 +119,7 @@ def arrived(
         _, count = of_present((), present)
         mean = mean, worker_mean(count)
     mean, num_present = over_present(mean)
-    return mean, state, num_present
+    return mean, choose(present, state, optax.tree.add(before, state)), num_present
 
 
 def unless_all(present: Present | None) -> Present | None:

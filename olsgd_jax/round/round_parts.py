@@ -10,6 +10,7 @@ import optax
 from olsgd_jax._checks import check_choice
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.absence import keep_absent
+from olsgd_jax.round.difference import Difference, from_mean, own_state, to_send
 from olsgd_jax.round.gradients import sends_gradients
 from olsgd_jax.round.local_steps import (
     Gradient,
@@ -84,18 +85,19 @@ def make_round_parts(
     """
     check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
 
-    def to_send(state: WorkerState, present: Present | None = None) -> Outgoing:
-        message = models_message(
+    def models_out(state: WorkerState, present: Present | None = None) -> Outgoing:
+        models = models_message(
             strategy, state.params, state.model_state, model_state_policy
         )
-        return outgoing(reduction, message, state.reduction_state.models, present)
+        kept = state.reduction_state.models
+        return outgoing(reduction, to_send(models, kept), own_state(kept), present)
 
     def mixed(
         mix: Callable,
         start: WorkerState,
         end: WorkerState,
         mean: Message,
-        kept: ReductionState,
+        kept: ReductionState | Difference,
     ) -> WorkerState:
         mean_params, mean_model_state = mean
         if strategy.mean_of == "gradients":
@@ -119,7 +121,9 @@ def make_round_parts(
         sent: Outgoing,
         present: Present | None = None,
     ) -> WorkerState:
-        mean, kept, num_present = arrived(reduction, sent, present)
+        before = start.reduction_state.models
+        mean, own, num_present = arrived(reduction, sent, own_state(before), present)
+        mean, kept = from_mean(mean, own, before)
         if present is None or num_present is None:
             return mixed(strategy.mix, start, end, mean, kept)
         mix_of_present = strategy.mix
@@ -136,4 +140,4 @@ def make_round_parts(
     if sends_gradients(strategy):
         stepped += ("reduction_state",)
     is_delayed = strategy.mean_of == "start"
-    return RoundParts(is_delayed, local_steps, stepped, to_send, mix)
+    return RoundParts(is_delayed, local_steps, stepped, models_out, mix)

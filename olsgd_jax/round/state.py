@@ -17,6 +17,7 @@ from olsgd_jax._tree_checks import (
 )
 from olsgd_jax.reductions.base import Reduction, check_reduction
 from olsgd_jax.reductions.exact import exact
+from olsgd_jax.round.difference import init_difference
 from olsgd_jax.round.gradients import init_reduction
 from olsgd_jax.round.local_steps import PerMessage, WorkerState
 from olsgd_jax.round.optimizer_checks import (
@@ -181,7 +182,8 @@ def _init_reduction(
     if strategy.mean_of == "gradients":
         of_gradients = init_reduction(strategy, reduction, trained(params))
     message = models_message(strategy, params, model_state, policy)
-    return PerMessage(of_gradients, models=reduction.init(message))
+    of_models = init_difference(reduction, message, reduction.init(message))
+    return PerMessage(of_gradients, of_models)
 
 
 def _leading_axis(state: WorkerState) -> int:

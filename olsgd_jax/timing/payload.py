@@ -2,7 +2,8 @@
 
 The payload is what a worker hands to the collectives. How many bytes then cross its
 link depends on the algorithm of the collective: a ring of m workers moves 2 (m − 1) / m
-times the payload in each direction.
+times the payload in each direction. A mean in two exchanges moves as much, (m − 1) / m
+times the payload in each, so an exchange counts half.
 """
 
 from collections.abc import Callable, Iterator
@@ -78,9 +79,15 @@ def _sent_by(jaxpr: Jaxpr) -> int:
 
 
 def _sent_by_eqn(eqn: JaxprEqn) -> int:
-    if eqn.primitive.name == "psum":
-        sent = [x.aval for x in eqn.invars if isinstance(x.aval, ShapedArray)]
-        return sum(x.size * x.dtype.itemsize for x in sent)
+    handed = [x.aval for x in eqn.invars if isinstance(x.aval, ShapedArray)]
+    num_bytes = sum(x.size * x.dtype.itemsize for x in handed)
+    match eqn.primitive.name:
+        case "psum":
+            return num_bytes
+        case "all_to_all":
+            return num_bytes // 2
+        case "all_gather":
+            return num_bytes * eqn.params["axis_size"] // 2
     inner = [_sent_by(jaxpr) for jaxpr in _jaxprs_in(eqn)]
     match eqn.primitive.name:
         case "scan":

@@ -18,12 +18,13 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
+from olsgd_jax.drivers.forms.base import each
 from olsgd_jax.drivers.forms.tiles import cut_tiles, join_tiles
 from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.shards import Mapped, start_exchange
 from olsgd_jax.round.local_steps import Step, Steps, WorkerState
-from olsgd_jax.round.participation import Outgoing
+from olsgd_jax.round.participation import Outgoing, choose
 from olsgd_jax.round.worker_round import Form
-from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.axis import WORKERS, worker_count
 from olsgd_jax.workers.mesh import FSDP
 from olsgd_jax.workers.sharding import on_shards, shard_specs
@@ -34,7 +35,7 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
 
     Args:
       otherwise: the form to use if τ is 1, if slots hold several workers, or if the
-        reduction has no `exchange`.
+        reduction has no codec.
       mesh: mesh of the workers.
     """
 
@@ -45,29 +46,36 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
         num_steps: int,
     ):
         slots = lax.axis_size(WORKERS)
-        exchange = reduction.exchange
-        if exchange is None or num_steps < 2 or slots < worker_count():
+        codec = reduction.codec
+        if codec is None or num_steps < 2 or slots < worker_count():
             return otherwise(reduction, outgoing, steps, num_steps)
-        models, state = outgoing
+        models, _ = outgoing
         num_shards = num_steps // 2 * slots
         specs, spec = shard_specs(models, mesh), PartitionSpec(None, FSDP)
         cut = on_shards(lambda x: cut_tiles(x, num_shards), mesh, (specs,), spec)
         join = on_shards(join_tiles, mesh, (spec, specs), specs)
-        shards = cut(models)
+        shards = each(cut, outgoing)
         fragments = jax.tree.map(lambda x: x.reshape(-1, slots, *x.shape[1:]), shards)
-        exchange = on_shards(exchange, mesh, (spec,), spec)
+        start = partial(start_exchange, codec, on_devices=on_devices(mesh, spec))
         is_even = num_steps % 2 == 0
-        done = steps(fragments, carry=partial(exchange_fragment, exchange, is_even))
-        averaged = jax.tree.map(lambda x, y: x.reshape(y.shape), done.sent, shards)
-        return (join(averaged, models), state), done
+        done = steps(fragments, carry=partial(exchange_fragment, start, is_even))
+        sent = jax.tree.map(lambda x, y: x.reshape(y.shape), done.sent, shards)
+        return each(lambda x: join(x, models), sent), done
 
     return form
 
 
+def on_devices(mesh: Mesh | None, spec: PartitionSpec) -> Mapped:
+    """Runs functions of shards on each device of a worker, on its own part of them."""
+    return lambda fn: (
+        lambda *trees: on_shards(fn, mesh, (spec,) * len(trees), spec)(*trees)
+    )
+
+
 def exchange_fragment(
-    exchange: Callable[[ArrayTree], ArrayTree],
+    start: Callable,
     is_even: bool,
-    fragments: ArrayTree,
+    fragments: Outgoing,
     k: Int[Array, ""],
     step: Step,
     state: WorkerState,
@@ -75,10 +83,11 @@ def exchange_fragment(
     """Runs a local step concurrently with one of the two exchanges of fragment k // 2.
 
     Args:
-      exchange: sends shard j of a fragment to worker j.
+      start: starts the exchange of a fragment's shards (see `start_exchange`).
       is_even: whether the number of steps is even; if not, the last step changes no
         fragment.
-      fragments: arrays with leading axes (fragment, worker that adds the shard).
+      fragments: arrays with leading axes (fragment, worker that adds the shard), of the
+        message and of what earlier ones lost.
       k: index of the local step.
       step: runs the local step; the fragment is not used before its params are
         computed.
@@ -90,19 +99,14 @@ def exchange_fragment(
     num_fragments = jax.tree.leaves(fragments)[0].shape[0]
     pair = jnp.minimum(k // 2, num_fragments - 1)
     sending = jax.tree.map(lambda x: x[pair], fragments)
-
-    def arrived(old: jax.Array, x: jax.Array) -> jax.Array:
-        # Divided first, as in `exact`.
-        shard = jnp.sum(x / x.shape[0], axis=0, keepdims=True)
-        x = jnp.where(k % 2 == 0, jnp.broadcast_to(shard, x.shape), x)
-        return x if is_even else jnp.where(k < 2 * num_fragments, x, old)
-
-    sent = exchange(sending)
+    sent, finish = start(*sending, k % 2 == 0)
     state, value = _enclosed(step, state)
     # Not the whole state: what no step changes can then stay outside the loop.
     sent, params = lax.optimization_barrier((sent, state.params))
     # Updated in place, so what the next step sends needs no memory of its own.
-    new = jax.tree.map(arrived, sending, sent)
+    new = finish(sent)
+    if not is_even:
+        new = choose(k < 2 * num_fragments, new, sending)
     put = jax.tree.map(lambda x, new: x.at[pair].set(new), fragments, new)
     return put, (state._replace(params=params), value)
 

@@ -26,7 +26,9 @@ from jaxtyping import Array, Bool, Int
 
 from olsgd_jax._vectors import from_vectors, to_vectors
 from olsgd_jax.drivers.forms.tiles import ROWS, tile_shape
-from olsgd_jax.reductions.base import Exchange, Reduction
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.codec import Codec
+from olsgd_jax.reductions.shards import start_exchange
 from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.axis import WORKERS, platform_here, shares_slot
@@ -112,17 +114,17 @@ def carry_fragment(
     """
     sync_period = jax.tree.leaves(outgoing)[0].shape[0]
     can_exchange = sync_period > 1 and not shares_slot(axis_name)
-    exchange = reduction.exchange if can_exchange else None
-    is_tpu = platform_here() == "tpu"
-    if exchange is not None and is_tpu and isinstance(axis_name, str):
-        fragments, state = outgoing
-        fragments, updates = _exchange(exchange, fragments, k, updates, axis_name)
-        return (fragments, state), updates
+    codec = reduction.codec if can_exchange else None
+    # What is coded takes two collectives, so GPUs send it over two steps as well.
+    is_cpu, is_tpu = platform_here() == "cpu", platform_here() == "tpu"
+    in_two = is_tpu or (reduction.is_compressed and not is_cpu)
+    if codec is not None and in_two and isinstance(axis_name, str):
+        return _exchange(codec, outgoing, k, updates, axis_name)
 
     def send(outgoing: Outgoing, updates: ArrayTree) -> tuple[Outgoing, ArrayTree]:
         return send_fragment(reduction, outgoing, k, updates, axis_name)
 
-    if platform_here() == "cpu":
+    if is_cpu:
         # Nothing overlaps inside one CPU program: a sum that starts early only takes a
         # thread from the step. A loop, unlike a barrier, makes it wait for the updates.
         return run_if(k >= 0, send, outgoing, updates)
@@ -145,40 +147,39 @@ def run_if(is_so: Bool[Array, ""], fn: Callable, *carry: ArrayTree) -> tuple:
 
 
 def _exchange(
-    exchange: Exchange,
-    fragments: dict[str, jax.Array],
+    codec: Codec,
+    outgoing: Outgoing,
     k: Int[Array, ""],
     updates: ArrayTree,
     axis_name: str,
-) -> tuple[dict[str, jax.Array], ArrayTree]:
+) -> tuple[Outgoing, ArrayTree]:
     m = lax.axis_size(axis_name)
-    sync_period = jax.tree.leaves(fragments)[0].shape[0]
+    sync_period = jax.tree.leaves(outgoing)[0].shape[0]
     num_pairs = sync_period // 2
     pair, adds_up = jnp.minimum(k // 2, num_pairs - 1), k % 2 == 0
 
     def shards(x: jax.Array) -> jax.Array:
-        """The pair as m shards; in its second step, m copies of this worker's sum."""
         rows = _at(_pairs(x, num_pairs), pair)
         size = -(-rows.shape[0] // (ROWS * m)) * ROWS
-        padding = size * m - rows.shape[0]
-        rows = jnp.pad(rows, ((0, padding), (0, 0)))
-        copies = jnp.broadcast_to(rows[:size], (m, size, rows.shape[1]))
-        return jnp.where(adds_up, rows.reshape(copies.shape), copies)
+        rows = jnp.pad(rows, ((0, size * m - rows.shape[0]), (0, 0)))
+        return rows.reshape(m, size, rows.shape[1])
 
-    def arrived(x: jax.Array, received: jax.Array) -> jax.Array:
-        # Divided first, as in `exact`.
-        total = jnp.sum(received / m, axis=0)
-        whole = received.reshape(-1, received.shape[-1])
-        total = jnp.pad(total, ((0, whole.shape[0] - total.shape[0]), (0, 0)))
+    def copies(x: jax.Array) -> jax.Array:
+        """In the pair's second step, m copies of the sum that the first one left."""
+        return jnp.where(adds_up, x, jnp.broadcast_to(x[:1], x.shape))
+
+    def put(x: jax.Array, new: jax.Array) -> jax.Array:
         pairs = _pairs(x, num_pairs)
-        new = jnp.where(adds_up, total, whole)[: pairs.shape[1]]
+        new = new.reshape(-1, new.shape[-1])[: pairs.shape[1]]
         if sync_period % 2:
             new = jnp.where(k < 2 * num_pairs, new, _at(pairs, pair))
         return _put(pairs, new, pair).reshape(x.shape)
 
-    sent = exchange(jax.tree.map(shards, fragments), axis_name)
+    message, errors = jax.tree.map(shards, outgoing)
+    message = jax.tree.map(copies, message)
+    sent, finish = start_exchange(codec, message, errors, adds_up, axis_name)
     sent, updates = lax.optimization_barrier((sent, updates))
-    return jax.tree.map(arrived, fragments, sent), updates
+    return jax.tree.map(put, outgoing, finish(sent)), updates
 
 
 def _shape(size: int, sync_period: int) -> tuple[int, int]:

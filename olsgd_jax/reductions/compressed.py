@@ -1,0 +1,101 @@
+"""Reductions that send a message in fewer bits, with error feedback."""
+
+from collections.abc import Callable, Hashable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from olsgd_jax._vectors import at_least_float32, from_vectors, to_vectors
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.codec import Codec
+from olsgd_jax.reductions.shards import send_shards
+from olsgd_jax.types import ArrayTree, Message, ReductionState
+from olsgd_jax.workers.axis import WORKERS, shares_slot, worker_axes
+
+
+def compressed(
+    name: str, codec: Codec, payload: Callable[[Message], int], error_feedback: bool
+) -> Reduction:
+    """Builds the mean of messages that a codec writes for the network.
+
+    The messages are added up in float32, or in their own dtype if it is wider; see
+    `shards` for the two exchanges, and for what becomes of what the codec loses.
+
+    Args:
+      name: name of the reduction.
+      codec: how shards of a message are written.
+      payload: message -> number of bytes that a worker sends.
+      error_feedback: whether what is lost is sent with the next message.
+    """
+
+    def reduce(
+        message: Message,
+        state: ReductionState,
+        axis_name: Hashable = WORKERS,
+        hold: Callable[[ArrayTree], ArrayTree] | None = None,
+    ) -> tuple[Message, ReductionState]:
+        m = lax.axis_size(worker_axes(axis_name))
+        whole = jax.tree.map(at_least_float32, message)
+        for error in state:
+            whole = jax.tree.map(lambda x, e: x + e.astype(x.dtype), whole, error)
+        vectors = to_vectors(whole)
+        shards = jax.tree.map(lambda x: _split(x, m), vectors)
+        mean, lost = _two_exchanges(codec, shards, axis_name)
+        mean, lost = (
+            from_vectors(jax.tree.map(_joined, x, vectors), like=whole)
+            for x in (mean, lost)
+        )
+        mean, lost = (optax.tree.cast_like(x, message) for x in (mean, lost))
+        mean = mean if hold is None else hold(mean)
+        return mean, (lost,) if error_feedback else ()
+
+    def init(message: Message) -> ReductionState:
+        return (optax.tree.zeros_like(message),) if error_feedback else ()
+
+    return Reduction(name, init, reduce, payload, codec=codec)
+
+
+def _two_exchanges(
+    codec: Codec, shards: ArrayTree, axis_name: Hashable
+) -> tuple[ArrayTree, ArrayTree]:
+    """Gives the shards of the mean, and what was lost."""
+    axes = worker_axes(axis_name)
+    m, place = lax.axis_size(axes), lax.axis_index(axes)
+
+    def own(x: jax.Array) -> jax.Array:
+        return lax.dynamic_index_in_dim(x, place, axis=0)
+
+    def put_own(x: jax.Array, new: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice_in_dim(x, new, place, axis=0)
+
+    def with_own(sent: ArrayTree) -> ArrayTree:
+        return jax.tree.map(lambda x, y: put_own(x, own(y)), sent, shards)
+
+    code = codec.encode(shards)
+    sent = codec.decode(code, shards)
+    if shares_slot(axis_name):
+        # Lanes cannot exchange shards with those of other slots, but add up with them.
+        sums = lax.psum(jax.tree.map(lambda x: x / m, with_own(sent)), axes)
+        mean = codec.decode(codec.encode(sums), sums)
+        total, shared = jax.tree.map(own, sums), jax.tree.map(own, mean)
+    else:
+        received = with_own(codec.decode(send_shards(code, axes), shards))
+        total = jax.tree.map(lambda x: jnp.sum(x / m, 0, keepdims=True), received)
+        of_sum = codec.encode(total)
+        shared = codec.decode(of_sum, total)
+        mean = codec.decode(lax.all_gather(of_sum, axes, tiled=True), shards)
+    lost = jax.tree.map(
+        lambda x, y, t, s: put_own(x - y, m * (t - s)), shards, sent, total, shared
+    )
+    return mean, lost
+
+
+def _split(x: jax.Array, num_shards: int) -> jax.Array:
+    size = -(-x.size // num_shards)
+    return jnp.pad(x, (0, num_shards * size - x.size)).reshape(num_shards, size)
+
+
+def _joined(shards: jax.Array, like: jax.Array) -> jax.Array:
+    return shards.ravel()[: like.size]

@@ -1,0 +1,23 @@
+"""Messages in 4 bits per number, in blocks with a scale; see `quantized`."""
+
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.quantized import quantized
+
+
+def int4(error_feedback: bool = True) -> Reduction:
+    """Builds a mean whose messages are sent in 4 bits: 0.13 of float32's bytes.
+
+    In each message, the error is at most 7 % of the largest number of a block.
+
+    Args:
+      error_feedback: whether what rounding loses is sent with the next message.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import int4
+    >>> reduction = int4()
+    >>> def worker(message):
+    ...     return reduction.reduce(message, reduction.init(message))[0]
+    >>> jax.vmap(worker, axis_name="workers")(jnp.array([14.0, 0.0]))
+    Array([7., 7.], dtype=float32)
+    """
+    return quantized(4, error_feedback)

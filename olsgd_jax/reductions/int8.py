@@ -1,0 +1,23 @@
+"""Messages in 8 bits per number, in blocks with a scale; see `quantized`."""
+
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.quantized import quantized
+
+
+def int8(error_feedback: bool = True) -> Reduction:
+    """Builds a mean whose messages are sent in 8 bits: 0.26 of float32's bytes.
+
+    In each message, the error is at most 0.4 % of the largest number of a block.
+
+    Args:
+      error_feedback: whether what rounding loses is sent with the next message.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from olsgd_jax import int8
+    >>> reduction = int8()
+    >>> def worker(message):
+    ...     return reduction.reduce(message, reduction.init(message))[0]
+    >>> jax.vmap(worker, axis_name="workers")(jnp.array([127.0, -1.0]))
+    Array([63., 63.], dtype=float32)
+    """
+    return quantized(8, error_feedback)

@@ -1,0 +1,328 @@
+"""Compressed means: their NumPy twins, and what holds for all of them."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import pytest
+
+from olsgd_jax import (
+    WORKERS,
+    bfloat16,
+    distribute,
+    init_state,
+    int2,
+    int4,
+    int8,
+    make_round,
+    on_workers,
+    overlap_jit,
+    to_workers,
+    worker_mesh,
+)
+from olsgd_jax.drivers.forms import buckets, fragments
+from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
+from olsgd_jax.drivers.forms.buckets import buckets_form
+from olsgd_jax.drivers.forms.exchange import exchange_form
+from olsgd_jax.drivers.platforms import Platform
+from olsgd_jax.round.worker_round import tree_form
+from tests import test_reductions
+from tests.test_reductions import (
+    CENTRES,
+    EVERYONE,
+    OPTIMIZER,
+    SIZE,
+    SOME,
+    STRATEGIES,
+    TAU,
+    M,
+    as_rows,
+    as_tree,
+    loss,
+)
+
+REDUCTIONS = {"bfloat16": bfloat16, "int8": int8, "int4": int4, "int2": int2}
+
+
+def rounded(name, x):
+    """What arrives of a block."""
+    if name == "bfloat16":
+        return x.astype(ml_dtypes.bfloat16).astype(x.dtype)
+    top = {"int8": 127, "int4": 7, "int2": 1.5}[name]
+    scale = np.float32(np.abs(x).max() / top).astype(x.dtype)
+    return (np.clip(np.round(x / (scale or 1) + top), 0, 2 * top) - top) * scale
+
+
+def shards_of(numbers, num_shards):
+    size = -(-len(numbers) // num_shards)
+    return [(j, numbers[j * size : (j + 1) * size]) for j in range(num_shards)]
+
+
+def cut(size, fragment, num_shards=M):
+    """Which worker adds up which numbers, if fragments are reduced one by one."""
+    parts = [range(size)[i : i + fragment] for i in range(0, size, fragment)]
+    return [shard for part in parts for shard in shards_of(part, num_shards)]
+
+
+# Two bits have no zero, so what fills up the last shard counts in its scale. The loop
+# fills it up as `reduce` does; forms fill up fragments in their own way.
+FILLED = -(-SIZE // M) * M
+WHOLE = shards_of(range(FILLED), M)
+BY_FRAGMENT = cut(SIZE, 2)  # τ = 4 of them
+BY_BUCKET = [*cut(4, 2), *((j, [4 + i for i in x]) for j, x in shards_of(range(3), M))]
+IN_TWO_STEPS = cut(SIZE, 2 * M)  # two fragments of three shards of two
+# Fewer than 8 rows of a pair go to the first worker.
+BY_PAIR = [(0, range(4)), (0, range(4, SIZE))]
+FORMS = {
+    "tree": (tree_form, WHOLE),
+    "held": (held_form, WHOLE),
+    "flat": (flat_form(), WHOLE),
+    "buckets": (buckets_form(), BY_BUCKET),
+    "fragments": (fragments_form(), BY_FRAGMENT),
+    "exchange": (exchange_form(flat_form()), IN_TWO_STEPS),
+}
+
+
+class TwinLoop:
+    """The mean of rows of workers in two exchanges, with error feedback."""
+
+    def __init__(self, name, shards, error_feedback=True):
+        self.name, self.shards, self.feeds = name, shards, error_feedback
+        self.error = np.zeros((M, SIZE))
+
+    def __call__(self, rows, present):
+        whole = np.zeros((M, FILLED))
+        whole[:, :SIZE] = np.where(present[:, None], rows + self.error, 0)
+        lost, mean = np.zeros((M, FILLED)), np.zeros(FILLED)
+        for owner, numbers in self.shards:
+            if not len(numbers):
+                continue
+            own = whole[:, numbers]
+            sent = np.stack([rounded(self.name, x) for x in own])
+            lost[:, numbers] = own - sent
+            sent[owner] = own[owner]
+            total = sent.sum(axis=0) / M
+            mean[numbers] = rounded(self.name, total)
+            lost[owner, numbers] = M * (total - mean[numbers])
+        if self.feeds:
+            lost = lost[:, :SIZE]
+            self.error = np.where(present[:, None], lost, self.error + lost)
+        return mean[:SIZE] * M / present.sum()
+
+
+def expected(strategy, presence, twin, monkeypatch):
+    monkeypatch.setattr(test_reductions, "CoarseLoop", lambda: twin)
+    return list(test_reductions.loop(strategy, presence))
+
+
+def assert_follows(
+    models, reduction, strategy, presence=EVERYONE, mesh=None, **options
+):
+    run = make_round(
+        loss,
+        OPTIMIZER,
+        strategy,
+        sync_period=TAU,
+        mesh=mesh,
+        reduction=reduction,
+        **options,
+    )
+    state = init_state(
+        as_tree(np.zeros(SIZE)),
+        OPTIMIZER,
+        strategy,
+        num_workers=M,
+        mesh=mesh,
+        reduction=reduction,
+    )
+    batches = as_tree(np.repeat(CENTRES[:, None], TAU, axis=1))
+    for present, model in zip(presence, models, strict=True):
+        state, _ = run(state, batches, present=present)
+        np.testing.assert_allclose(as_rows(state.params), model, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize(
+    ("strategy", "mapping"),
+    [
+        ("sync_sgd", "vmap"),
+        ("local_sgd", "pmap"),
+        ("cocod_sgd", "shard_map"),
+        ("overlap_local_sgd", "vmap"),
+    ],
+)
+def test_rounds_follow_the_twin(name, strategy, mapping, monkeypatch):
+    models = expected(strategy, EVERYONE, TwinLoop(name, WHOLE), monkeypatch)
+    mesh = None if mapping == "vmap" else worker_mesh(M)
+    assert_follows(
+        models, REDUCTIONS[name](), STRATEGIES[strategy], mesh=mesh, mapping=mapping
+    )
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_so_do_rounds_without_error_feedback(name, monkeypatch):
+    twin = TwinLoop(name, WHOLE, error_feedback=False)
+    models = expected("overlap_local_sgd", EVERYONE, twin, monkeypatch)
+    reduction = REDUCTIONS[name](error_feedback=False)
+    assert_follows(models, reduction, STRATEGIES["overlap_local_sgd"])
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "int4"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_follows_the_twin(name, form, monkeypatch):
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 16)  # several, that cut the arrays
+    code, shards = FORMS[form]
+    models = expected("cocod_sgd", EVERYONE, TwinLoop(name, shards), monkeypatch)
+    assert_follows(
+        models,
+        REDUCTIONS[name](),
+        STRATEGIES["cocod_sgd"],
+        mesh=worker_mesh(M),
+        platform=Platform(code, {}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "shards"),
+    [
+        ("sync_sgd", {}, WHOLE),
+        ("local_sgd", {}, WHOLE),
+        ("overlap_local_sgd", {"driver": "host"}, BY_BUCKET),
+        ("overlap_local_sgd", {"stream": True}, BY_FRAGMENT),
+    ],
+    ids=str,
+)
+def test_so_do_rounds_that_workers_miss(strategy, options, shards, monkeypatch):
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 16)
+    models = expected(strategy, SOME, TwinLoop("int4", shards), monkeypatch)
+    assert_follows(
+        models, int4(), STRATEGIES[strategy], SOME, worker_mesh(M), **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "platform"),
+    [
+        ("int8", "sync_sgd", "cpu"),
+        ("int4", "local_sgd", "gpu"),
+        ("int8", "cocod_sgd", "cpu"),
+        ("int4", "cocod_sgd", "gpu"),
+        ("bfloat16", "overlap_local_sgd", "gpu"),
+        ("int8", "overlap_local_sgd", "tpu"),
+    ],
+)
+def test_the_optax_face_follows_the_twin(name, strategy, platform, monkeypatch):
+    # GPUs and TPUs send a pair of fragments over two steps.
+    delayed = BY_FRAGMENT if platform == "cpu" else BY_PAIR
+    is_delayed = STRATEGIES[strategy].mean_of == "start"
+    twin = TwinLoop(name, delayed if is_delayed else WHOLE)
+    models = expected(strategy, EVERYONE, twin, monkeypatch)
+    monkeypatch.setattr(fragments, "platform_here", lambda: platform)
+    mesh = worker_mesh(M)
+    tx = distribute(OPTIMIZER, STRATEGIES[strategy], TAU, reduction=REDUCTIONS[name]())
+
+    def train_step(state, centre):
+        params, opt_state = state
+        grads = jax.grad(lambda x: loss(x, {}, centre, jax.random.key(0))[0])(params)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    params = as_tree(np.zeros(SIZE))
+    state = to_workers((params, tx.init(params)), M, mesh)
+    step = overlap_jit(train_step, mesh)
+    for model in models:
+        for _ in range(TAU):
+            state = step(state, as_tree(CENTRES))
+        np.testing.assert_allclose(as_rows(state[0]), model, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [{"data": 2}, {"fsdp": 2}], ids=str)
+@pytest.mark.parametrize("form", [flat_form, lambda x: exchange_form(flat_form(x), x)])
+def test_workers_of_several_devices_settle_at_the_optimum(shape, form):
+    mesh, strategy = worker_mesh(2, **shape), STRATEGIES["cocod_sgd"]
+    run = make_round(
+        loss,
+        OPTIMIZER,
+        strategy,
+        sync_period=TAU,
+        mesh=mesh,
+        reduction=int4(),
+        platform=Platform(form(mesh), {}),
+    )
+    centres = np.random.default_rng(2).normal(size=(2, 12))
+
+    def tree(rows):
+        return {"a": jnp.asarray(rows[..., :4]), "b": jnp.asarray(rows[..., 4:])}
+
+    state = init_state(
+        tree(np.zeros(12)), OPTIMIZER, strategy, mesh=mesh, reduction=int4()
+    )
+    # All examples of a worker's batch are the same.
+    batches = tree(np.tile(centres[:, None], (1, TAU, 1)))
+    for _ in range(60):
+        state, _ = run(state, batches)
+    consensus = as_rows(state.params).mean(axis=0)
+    # The workers stay apart by about 1, of which four bits lose up to 7 %.
+    np.testing.assert_allclose(consensus, centres.mean(axis=0), atol=0.05)
+
+
+MESSAGES = jnp.asarray(np.random.default_rng(1).normal(size=(4, 1000)))
+
+
+def reduced(reduction, messages, mesh, num_means=1):
+    """Means and states of reducing the same messages again and again."""
+
+    def worker(message):
+        state, means = reduction.init(message), []
+        for _ in range(num_means):
+            mean, state = reduction.reduce(message, state)
+            means.append(mean)
+        return jnp.stack(means), state
+
+    if mesh is None:
+        return jax.vmap(worker, axis_name=WORKERS)(messages)
+    return jax.jit(on_workers(worker, mesh))(messages)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_nothing_is_lost_for_good(name, mesh):
+    means, (error,) = reduced(REDUCTIONS[name](), MESSAGES, mesh, num_means=5)
+    arrived = means[0].sum(axis=0) + error.mean(axis=0)
+    np.testing.assert_allclose(arrived, 5 * MESSAGES.mean(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("error_feedback", [True, False])
+def test_all_workers_get_the_same_bits(name, error_feedback, mesh):
+    means, _ = reduced(REDUCTIONS[name](error_feedback), MESSAGES, mesh, num_means=2)
+    np.testing.assert_array_equal(means, np.broadcast_to(means[:1], means.shape))
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_what_fits_arrives_as_it_was(name, mesh):
+    top = {"bfloat16": 100, "int8": 127, "int4": 7, "int2": 1.5}[name]
+    numbers = np.tile([top, -top, top - 1, 1 - top], 250) / 4
+    messages = jnp.asarray(np.tile(numbers, (4, 1)))
+    means, (error,) = reduced(REDUCTIONS[name](), messages, mesh)
+    np.testing.assert_array_equal(means[:, 0], messages)
+    assert not error.any()
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_number_that_is_not_finite_does_not_arrive_as_one_that_is(name, bad, mesh):
+    means, _ = reduced(REDUCTIONS[name](), MESSAGES.at[1, 17].set(bad), mesh)
+    assert not np.isfinite(means[:, 0, 17]).any()
+    assert np.isfinite(means[:, 0, 500:]).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_sums_are_in_float32(dtype):
+    messages = MESSAGES.astype(dtype)
+    means, _ = reduced(int8(), messages, None)
+    assert means.dtype == dtype
+    exact = np.asarray(messages, np.float64).mean(axis=0)
+    # Two roundings to 255 values, and one to the dtype.
+    margin = 2 * np.abs(MESSAGES).max() / 254 + 3 * float(jnp.finfo(dtype).eps)
+    assert np.abs(np.asarray(means[0, 0], np.float64) - exact).max() < margin
