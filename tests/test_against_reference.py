@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -84,11 +85,17 @@ def first_states(m, optimizer, mapping):
     return helpers.first_states(problem, library, library_strategies(m), mapping)
 
 
+SIZES = list(itertools.product([1, 2, 3, 8], [1, 2, 4, 16]))
+# Each mapping with each optimizer and each size, and each optimizer with each size.
+CASES = [
+    (*size, optimizer, MAPPINGS[(i + j) % 3])
+    for i, size in enumerate(SIZES)
+    for j, optimizer in enumerate(OPTIMIZERS)
+]
+
+
 # All strategies of a test share one compilation, or the suite would take an hour.
-@pytest.mark.parametrize("mapping", MAPPINGS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("m", [1, 2, 4, 16])
-@pytest.mark.parametrize("tau", [1, 2, 3, 8])
+@pytest.mark.parametrize(("tau", "m", "optimizer", "mapping"), CASES)
 def test_the_rounds_follow_the_papers(tau, m, optimizer, mapping, subtests):
     problem = reference.Problem(m, ROUNDS * tau, None, helpers.SIZE)
     strategies, library = library_strategies(m), helpers.optimizers(schedule)[optimizer]
