@@ -11,6 +11,8 @@ In the same processes, rounds with the mean alternate with rounds of the same wo
 without it: the difference is the exposed communication. The mean alone is timed too.
 """
 
+import itertools
+
 from rich.console import Console
 
 from experiments.cli.options import command_parser, count
@@ -19,6 +21,7 @@ from experiments.links.hosts import why_not
 from experiments.measured import network_case
 from experiments.measured.network_numbers import numbers_of
 from experiments.measured.turns import Samples
+from olsgd_jax import REDUCTIONS
 
 CASES = (
     "200mbit:8", "200mbit:48", "100mbit:16", "100mbit:96", "50mbit:32", "50mbit:192",
@@ -36,19 +39,22 @@ def row(samples: Samples) -> list[str]:
         f"{hidden:.0%}",
         f"{numbers.of_limit:.2f}",
         f"{1e3 * numbers.cpu:.0f}",
+        f"{numbers.sent / 1e6:.2f}",
     ]
 
 
 HEADS = (
-    "link", "sync period", "steps, ms", "mean, ms", "round, ms",
-    "exposed, ms", "hidden", "of limit", "CPU, ms",
+    "link", "sync period", "reduction", "steps, ms", "mean, ms", "round, ms",
+    "exposed, ms", "hidden", "of limit", "CPU, ms", "sent, MB",
 )  # fmt: skip
 
 
-def run_case(rate: str, sync_period: int, repetitions: int) -> Samples:
+def run_case(
+    rate: str, sync_period: int, repetitions: int, reduction: str = "exact"
+) -> Samples:
     """Measures one rate and one sync period, in two processes on two hosts."""
     case = network_case.Case(2, rate, "overlap_local_sgd", sync_period, repetitions)
-    return network_case.run_case(case)["samples"]
+    return network_case.run_case(case, reduction)["samples"]
 
 
 def main() -> None:
@@ -58,16 +64,24 @@ def main() -> None:
     add(
         "--repetitions", type=count, default=30, help="rounds of each kind; %(default)s"
     )
+    add(
+        "--reductions",
+        nargs="+",
+        default=["exact"],
+        choices=tuple(REDUCTIONS),
+        help="how messages become a mean; exact",
+    )
     args = parser.parse_args()
     if reason := why_not():
         parser.error(reason)
     console = Console(width=max(Console().width, 120))
     rows = []
-    for case in args.cases:
+    for case, reduction in itertools.product(args.cases, args.reductions):
         rate, _, sync_period = case.partition(":")
-        with console.status(f"{case}: {args.repetitions} rounds of each kind"):
-            samples = run_case(rate, int(sync_period), args.repetitions)
-        rows.append([rate, sync_period, *row(samples)])
+        shown = f"{case}, {reduction}: {args.repetitions} rounds of each kind"
+        with console.status(shown):
+            samples = run_case(rate, int(sync_period), args.repetitions, reduction)
+        rows.append([rate, sync_period, reduction, *row(samples)])
     title = "Two CPU processes, medians (and quartiles)"
     console.print(make_table(HEADS, rows, title))
 

@@ -44,6 +44,7 @@ from olsgd_jax.round.difference import (
     init_difference,
     own_state,
     to_send,
+    with_own,
 )
 from olsgd_jax.round.gradients import init_reduction, reduce_gradients
 from olsgd_jax.round.optimizer_checks import check_optimizer
@@ -190,7 +191,7 @@ def distribute(
             mixed, state = strategy.mix(old, end, mean, state)
             return _difference(mixed, params, updates), state, fragments, kept
 
-        kept = kept._replace(own=own) if isinstance(kept, Difference) else own
+        kept = with_own(kept, own)
         # The count is the same on all workers, so all take the branch with the mean.
         updates, strategy_state, fragments, kept = (
             run_if if is_delayed else _branch_if

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from olsgd_jax import init_state, make_round, worker_mesh
+from olsgd_jax import exact, init_state, int4, int8, make_round, worker_mesh
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training import Checkpoints, Config, build_strategy, join, meet
 
@@ -37,8 +37,14 @@ WAYS = {
     "pmap, host": (DELAYED, {}, {"driver": "host", "mapping": "pmap"}),
     "shard_map, host": (DELAYED, {}, {"driver": "host"}),
     "fsdp": (("overlap_local_sgd",), {"fsdp": 2}, {}),
+    "compressed": (("sync_sgd", "local_sgd"), {}, {"reduction": int4()}),
+    "compressed, streamed": (DELAYED, {}, {"stream": True, "reduction": int4()}),
+    "compressed, host": (DELAYED, {}, {"driver": "host", "reduction": int8()}),
 }
-OF_PROCESSES = ("shard_map", "shard_map, streamed", "shard_map, host")
+OF_PROCESSES = (
+    "shard_map", "shard_map, streamed", "shard_map, host",
+    "compressed", "compressed, streamed", "compressed, host",
+)  # fmt: skip
 
 
 def build_one(name, num_workers):
@@ -72,6 +78,7 @@ def states_and_rounds(ways):
                 mesh=mesh,
                 num_workers=M,
                 model_state=model_state,
+                reduction=options.get("reduction", exact()),
             )
             rounds[key] = make_round(
                 loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, **options

@@ -85,17 +85,20 @@ def first_states(m, optimizer, mapping):
     return helpers.first_states(problem, library, library_strategies(m), mapping)
 
 
+def pairs(sizes):
+    """Each mapping with each optimizer and each size, each optimizer with each size."""
+    return [
+        (*size, optimizer, MAPPINGS[(i + j) % 3])
+        for i, size in enumerate(sizes)
+        for j, optimizer in enumerate(OPTIMIZERS)
+    ]
+
+
 SIZES = list(itertools.product([1, 2, 3, 8], [1, 2, 4, 16]))
-# Each mapping with each optimizer and each size, and each optimizer with each size.
-CASES = [
-    (*size, optimizer, MAPPINGS[(i + j) % 3])
-    for i, size in enumerate(SIZES)
-    for j, optimizer in enumerate(OPTIMIZERS)
-]
 
 
 # All strategies of a test share one compilation, or the suite would take an hour.
-@pytest.mark.parametrize(("tau", "m", "optimizer", "mapping"), CASES)
+@pytest.mark.parametrize(("tau", "m", "optimizer", "mapping"), pairs(SIZES))
 def test_the_rounds_follow_the_papers(tau, m, optimizer, mapping, subtests):
     problem = reference.Problem(m, ROUNDS * tau, None, helpers.SIZE)
     strategies, library = library_strategies(m), helpers.optimizers(schedule)[optimizer]
@@ -165,9 +168,9 @@ def run_steps(problem, inner, strategies, tau, mapping):
         yield {name: helpers.as_flat(params) for name, (params, _) in states.items()}
 
 
-@pytest.mark.parametrize("mapping", MAPPINGS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize(("tau", "m"), [(1, 4), (3, 2), (8, 16)])
+@pytest.mark.parametrize(
+    ("tau", "m", "optimizer", "mapping"), pairs([(1, 4), (3, 2), (8, 16)])
+)
 def test_the_optax_faces_follow_the_papers(tau, m, optimizer, mapping, subtests):
     problem = reference.Problem(m, ROUNDS * tau, None, helpers.SIZE)
     strategies, library = library_strategies(m), helpers.optimizers(schedule)[optimizer]

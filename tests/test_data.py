@@ -33,6 +33,13 @@ def test_digits_are_the_same_at_every_load():
     chex.assert_trees_all_equal(load_dataset("digits"), load_dataset("digits"))
 
 
+def test_digits_need_no_place_to_be_kept(tmp_path, monkeypatch):
+    kept = load_dataset("digits")
+    (tmp_path / "olsgd_jax").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    chex.assert_trees_all_equal(load_dataset("digits"), kept)
+
+
 def test_digits_are_single_precision_between_0_and_1():
     data = load_dataset("digits")
     assert data.train_inputs.dtype == data.test_inputs.dtype == np.float32

@@ -127,8 +127,9 @@ except ModuleNotFoundError as error:
 
 
 def test_digits_without_their_extra_name_it(installed, tmp_path):
-    program = """
-import sys
+    program = f"""
+import os, sys
+os.environ["XDG_CACHE_HOME"] = {str(tmp_path)!r}  # where they are not kept yet
 sys.modules["sklearn"] = None
 from olsgd_jax.training import load_dataset
 try:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from olsgd_jax import init_state, worker_mesh
+from olsgd_jax.round.difference import Difference, own_state
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training import Config
 from olsgd_jax.training.components import build
@@ -21,18 +22,22 @@ SIZES = [(5, 3), (3, 5)]
 MODEL_STATE = {"mean": np.zeros(3), "var": np.ones(3), "count": np.zeros((), np.int32)}
 
 
-def config_of(strategy, num_workers):
-    rated = strategy in RATED
-    return Config(strategy=strategy, num_workers=num_workers, rated_velocity=rated)
+def config_of(strategy, num_workers, reduction="exact"):
+    return Config(
+        strategy=strategy,
+        num_workers=num_workers,
+        rated_velocity=strategy in RATED,
+        reduction=reduction,
+    )
 
 
 def components_of(config, mesh=None):
     return build(config)._replace(mesh=mesh)
 
 
-def state_of(strategy, num_workers):
+def state_of(strategy, num_workers, reduction="exact"):
     """A state in the middle of a run: all numbers random, shared ones equal."""
-    components = components_of(config_of(strategy, num_workers))
+    components = components_of(config_of(strategy, num_workers, reduction))
     rng = np.random.default_rng(num_workers)
 
     def random(tree, shared):
@@ -50,7 +55,12 @@ def state_of(strategy, num_workers):
         components.strategy,
         num_workers=num_workers,
         model_state=MODEL_STATE,
+        reduction=components.reduction,
     )
+    unsent, models = state.reduction_state, state.reduction_state.models
+    if isinstance(models, Difference):
+        reference = random(models.reference, shared=True)
+        models = Difference(reference, random(models.own, shared=False))
     own = {x: getattr(state.strategy_state, x) for x in components.strategy.own}
     kept = random(state.strategy_state, shared=True)
     return state._replace(
@@ -59,6 +69,9 @@ def state_of(strategy, num_workers):
         opt_state=random(state.opt_state, "opt_state" in components.strategy.common),
         strategy_state=kept._replace(**random(own, shared=False)) if own else kept,
         round=jnp.full_like(state.round, 9),
+        reduction_state=unsent._replace(
+            gradients=random(unsent.gradients, shared=False), models=models
+        ),
     )
 
 
@@ -68,9 +81,10 @@ def plain(state):
 
 
 @functools.cache
-def change(strategy, m, n, mesh=None):
+def change(strategy, m, n, mesh=None, reduction="exact"):
     """A state before and after the change, as NumPy arrays."""
-    state, config = state_of(strategy, m), config_of(strategy, n)
+    state = state_of(strategy, m, reduction)
+    config = config_of(strategy, n, reduction)
     shardings = jax.tree.map(lambda x: x.sharding, like_workers(state, m, mesh))
     placed = jax.device_put(state, shardings)
     return plain(state), plain(resized(placed, config, components_of(config, mesh)))
@@ -174,6 +188,27 @@ def test_what_powersgd_has_not_sent_is_not_lost():
     before, after = change("powersgd", 3, 5)
     [old], [new] = before.strategy_state.error, after.strategy_state.error
     np.testing.assert_array_equal(new, np.concatenate([old, np.zeros_like(old[:2])]))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "what"), [("sync_sgd", "gradients"), ("cocod_sgd", "models")]
+)
+def test_neither_is_what_a_reduction_has_not_sent(strategy, what):
+    def unsent(state):
+        kept = getattr(state.reduction_state, what)
+        return jax.tree.leaves(own_state(kept)), kept
+
+    (old, _), (new, after) = map(unsent, change(strategy, 5, 3, None, "int8"))
+    for x, y in zip(old, new, strict=True):
+        close(y, x[:3] + x.mean(axis=0) - x[:3].mean(axis=0))
+    (old, before), (new, after) = map(unsent, change(strategy, 3, 5, None, "int8"))
+    for x, y in zip(old, new, strict=True):
+        np.testing.assert_array_equal(y, np.concatenate([x, np.zeros_like(x[:2])]))
+    if isinstance(after, Difference):
+        for worker in range(5):
+            chex.assert_trees_all_equal(
+                rows(after.reference, worker), rows(before.reference, 0)
+            )
 
 
 @pytest.mark.parametrize("sizes", SIZES)

@@ -55,6 +55,11 @@ def test_every_strategy_goes_on_to_the_same_bits(strategy, tmp_path):
     assert_same_when_stopped(config_of(strategy), tmp_path)
 
 
+@pytest.mark.parametrize("strategy", ["sync_sgd", "overlap_local_sgd"])
+def test_so_does_a_run_that_sends_fewer_bits(strategy, tmp_path):
+    assert_same_when_stopped(config_of(strategy, reduction="int4"), tmp_path)
+
+
 @pytest.mark.parametrize("mapping", ["pmap", "shard_map"])
 def test_so_does_every_mapping(mapping, tmp_path):
     assert_same_when_stopped(config_of(mapping=mapping), tmp_path)

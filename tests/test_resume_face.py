@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax.training.train_state import TrainState
 
-from olsgd_jax import distribute, on_workers, to_workers
+from olsgd_jax import distribute, int8, on_workers, to_workers
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training import Checkpoints
 from tests.helpers import by_name, mesh_of
@@ -34,7 +34,12 @@ class State(TrainState):
 def transformations():
     built = {name: build_one(name, M) for name in STRATEGIES}
     optimizer = optax.sgd(0.1, momentum=0.9)
-    return {name: distribute(optimizer, x, TAU) for name, x in built.items()}
+    plain = {name: distribute(optimizer, x, TAU) for name, x in built.items()}
+    compressed = {
+        f"{name}, int8": distribute(optimizer, built[name], TAU, reduction=int8())
+        for name in ("local_sgd", "overlap_local_sgd")
+    }
+    return plain | compressed
 
 
 def train_step(state, batch):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args, get_origin
 
 import jax
 
-from olsgd_jax import STRATEGIES
+from olsgd_jax import REDUCTIONS, STRATEGIES
 from olsgd_jax.training import DATASETS, MODELS, PARTITIONS, Config, option_types
 from olsgd_jax.training import add_process_options as add_process_options
 from olsgd_jax.training import count as count
@@ -19,6 +19,7 @@ _NAMES = {
     "partition": PARTITIONS,
     "model": MODELS,
     "strategy": STRATEGIES,
+    "reduction": REDUCTIONS,
 }
 """Options that are a name in a registry."""
 

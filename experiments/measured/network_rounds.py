@@ -23,8 +23,8 @@ from experiments.measured.network_work import (
 from experiments.measured.turns import Samples, take_turns
 from experiments.processes.host_processes import sent_bytes
 from olsgd_jax import (
+    REDUCTIONS,
     Reduction,
-    exact,
     on_workers,
     payload_bytes,
     send_nothing,
@@ -32,7 +32,7 @@ from olsgd_jax import (
     worker_mean,
     worker_mesh,
 )
-from olsgd_jax.types import Batch, Loss
+from olsgd_jax.types import ArrayTree, Batch, Loss
 
 
 def measure(work: Work, repetitions: int) -> Samples:
@@ -40,7 +40,7 @@ def measure(work: Work, repetitions: int) -> Samples:
     mesh = worker_mesh(jax.device_count())
     meet = meeting(mesh)
     kinds = {
-        "with": rounds(work, exact(), mesh),
+        "with": rounds(work, REDUCTIONS[work.reduction](), mesh),
         "without": rounds(work, send_nothing(), mesh),
         "mean": means_alone(work, mesh),
         "one": meet,
@@ -56,7 +56,7 @@ def rounds(
     Called without batches, it runs one round on those of `start`.
     """
     run = make_run(work, reduction, mesh, loss)
-    state, batches = start(work, mesh)
+    state, batches = start(work, mesh, reduction)
 
     def run_all(series: Sequence[Batch] = (batches,)) -> None:
         nonlocal state  # a round may donate the one it was given
@@ -68,7 +68,12 @@ def rounds(
 
 def means_alone(work: Work, mesh: Mesh) -> Callable[[], None]:
     """Makes a function that computes the means of a round, and nothing else."""
-    average = jax.jit(on_workers(worker_mean, mesh))
+    reduction = REDUCTIONS[work.reduction]()
+
+    def one_mean(message: ArrayTree) -> ArrayTree:
+        return reduction.reduce(message, reduction.init(message))[0]
+
+    average = jax.jit(on_workers(one_mean, mesh))
     sent = [to_workers(x, mesh.size, mesh) for x in sent_trees(work, mesh.size)]
 
     def run_all() -> None:
@@ -88,9 +93,11 @@ def meeting(mesh: Mesh) -> Callable[[], None]:
 def sizes(work: Work) -> dict[str, float]:
     """Computes what a worker sends in a round: its payload, and bytes on the wire."""
     mesh = worker_mesh(jax.device_count())
-    code = worker_round(work, exact(), mesh)
+    reduction = REDUCTIONS[work.reduction]()
+    code, started = worker_round(work, reduction, mesh), start(work, mesh, reduction)
     arrays = jax.tree.leaves(sent_trees(work, mesh.size))
+    expected = sum(ring_bytes(reduction.payload(x), mesh.size) for x in arrays)
     return {
-        "payload_bytes": payload_bytes(code, *start(work, mesh), num_workers=mesh.size),
-        "expected_bytes": sum(ring_bytes(x.nbytes, mesh.size) for x in arrays),
+        "payload_bytes": payload_bytes(code, *started, num_workers=mesh.size),
+        "expected_bytes": expected,
     }

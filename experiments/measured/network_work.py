@@ -13,6 +13,7 @@ from olsgd_jax import (
     Reduction,
     Strategy,
     WorkerState,
+    exact,
     init_state,
     make_round,
     make_worker_round,
@@ -42,6 +43,7 @@ class Work(NamedTuple):
     width: int = WIDTH
     depth: int = DEPTH
     batch_size: int = BATCH_SIZE
+    reduction: str = "exact"  # its name
 
 
 @plain_loss
@@ -56,10 +58,14 @@ def strategy_of(work: Work, num_workers: int) -> tuple[Strategy, bool]:
     return named_strategy(work.strategy, num_workers)
 
 
-def start(work: Work, mesh: Mesh) -> tuple[WorkerState, Batch]:
+def start(
+    work: Work, mesh: Mesh, reduction: Reduction = exact()
+) -> tuple[WorkerState, Batch]:
     """Makes the state and batches that a round starts with."""
     strategy, _ = strategy_of(work, mesh.size)
-    state = init_state(_params(work), OPTIMIZER, strategy, mesh=mesh)
+    state = init_state(
+        _params(work), OPTIMIZER, strategy, mesh=mesh, reduction=reduction
+    )
     batches = jnp.ones((work.sync_period, work.batch_size, work.width))
     return state, to_workers(batches, mesh.size, mesh)
 
@@ -69,7 +75,7 @@ def worker_round(
 ) -> Callable:
     """Makes one worker's round, as `make_round` does."""
     strategy, stream = strategy_of(work, mesh.size)
-    platform = platform_of(mesh)
+    platform = platform_of(mesh, reduction)
     form = fragments_form(mesh) if stream else platform.form
     return make_worker_round(
         loss,

@@ -56,6 +56,17 @@ def own_state(kept: ReductionState | Difference) -> ReductionState:
     return kept.own if isinstance(kept, Difference) else kept
 
 
+def with_own(
+    kept: ReductionState | Difference, own: ReductionState
+) -> ReductionState | Difference:
+    """Replaces the reduction's own state.
+
+    >>> with_own(Difference(jnp.ones(1), own=()), own=(jnp.zeros(1),)).own
+    (Array([0.], dtype=float32),)
+    """
+    return kept._replace(own=own) if isinstance(kept, Difference) else own
+
+
 def to_send(models: Message, kept: ReductionState | Difference) -> Message:
     """Gives what a worker sends for its models.
 

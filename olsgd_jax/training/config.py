@@ -80,6 +80,7 @@ class Config:
     rated_velocity: Annotated[
         bool, "store the strategy's velocity divided by the learning rate"
     ] = False
+    reduction: Annotated[str, "a name in REDUCTIONS"] = "exact"
     num_workers: Annotated[int, check_count, "number of workers, m"] = 4
     sync_period: Annotated[int, check_count, "local steps in a round, τ"] = 4
     long_first_round: Annotated[bool, "τ + 1 local steps in the first round"] = False

@@ -46,6 +46,7 @@ def describe(config: Config, components: Components | None = None) -> Facts:
         components.optimizer,
         components.strategy,
         config.model_state_policy,
+        components.reduction,
     )
     num_bytes = payload_bytes(
         worker_round, state, components.batches(1), num_workers=config.num_workers

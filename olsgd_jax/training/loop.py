@@ -268,6 +268,7 @@ def _make_rounds(
             mesh=components.mesh,
             mapping=config.mapping,
             model_state_policy=config.model_state_policy,
+            reduction=components.reduction,
         )
         for number in numbers
     }

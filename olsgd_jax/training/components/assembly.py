@@ -8,6 +8,9 @@ import jax
 import optax
 from jax.sharding import Mesh
 
+from olsgd_jax._checks import check_choice
+from olsgd_jax.reductions import REDUCTIONS
+from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
@@ -41,6 +44,7 @@ class Components(NamedTuple):
     schedule: optax.Schedule  # local steps so far -> learning rate
     optimizer: optax.GradientTransformation
     strategy: Strategy
+    reduction: Reduction
     mesh: Mesh | None  # None: workers are lanes of one device
     batches: Callable[[int], Batch]  # round, from 0 -> its batches
     init: Callable[[], WorkerState]  # the state before the first round
@@ -72,6 +76,8 @@ def build(config: Config, dataset: Dataset | None = None) -> Components:
     schedule = build_schedule(config, sum(map(len, shards)))
     strategy = build_strategy(config, schedule)
     optimizer = build_optimizer(config, schedule)
+    check_choice("reduction", config.reduction, tuple(REDUCTIONS))
+    reduction = REDUCTIONS[config.reduction]()
     mesh = build_mesh(config)
     batches = make_batches(
         {"inputs": dataset.train_inputs, "labels": dataset.train_labels},
@@ -94,12 +100,23 @@ def build(config: Config, dataset: Dataset | None = None) -> Components:
             num_workers=config.num_workers,
             model_state=model_state,
             seed=config.seed,
+            reduction=reduction,
+            model_state_policy=config.model_state_policy,
         )
 
     for which in config.evaluate:
         check_kept("evaluate", which, jax.eval_shape(init), strategy)
     return Components(
-        dataset, shards, task, schedule, optimizer, strategy, mesh, batches, init
+        dataset,
+        shards,
+        task,
+        schedule,
+        optimizer,
+        strategy,
+        reduction,
+        mesh,
+        batches,
+        init,
     )
 
 

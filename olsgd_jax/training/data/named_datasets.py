@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from olsgd_jax._checks import check_choice
 from olsgd_jax._extras import needs_extra
+from olsgd_jax.training.data.array_cache import cache_directory, cached_arrays
 from olsgd_jax.training.data.cifar10 import cifar10, cifar10_outline
 from olsgd_jax.training.data.dataset import Dataset
 
@@ -17,7 +20,7 @@ def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
 
     1,797 images of 8 x 8 pixels as 64 inputs in [0, 1]: 1,440 to learn from, which many
     numbers of workers divide, and 357 to be tested on. The split is fixed and
-    stratified by class.
+    stratified by class. They are kept in $XDG_CACHE_HOME or ~/.cache.
 
     >>> from olsgd_jax.training.data.named_datasets import digits
     >>> dataset = digits()
@@ -25,7 +28,25 @@ def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
     ((1440, 64), (357, 64))
     """
     del data_dir
-    # Imported here because it takes a second, which other data sets need not wait for.
+    with needs_extra("experiments"):
+        cache = cache_directory(f"digits-{version('scikit-learn')}")
+    outline = {
+        f"{split}_{what}": jax.ShapeDtypeStruct((size, *shape), dtype)
+        for split, size in (("train", 1440), ("test", 357))
+        for what, shape, dtype in (
+            ("inputs", (64,), "float32"),
+            ("labels", (), "int32"),
+        )
+    }
+    try:
+        arrays = cached_arrays(cache, outline, _split_digits)
+    except OSError:  # there is no place to keep them
+        arrays = _split_digits()
+    return Dataset(**arrays, num_classes=10)
+
+
+def _split_digits() -> dict[str, np.ndarray]:
+    # It takes a second to import, which later runs need not wait for.
     with needs_extra("experiments"):
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
@@ -36,7 +57,16 @@ def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
     train, test = train_test_split(
         np.arange(len(labels)), test_size=357, stratify=labels, random_state=0
     )
-    return Dataset(inputs[train], labels[train], inputs[test], labels[test], 10)
+    return {
+        "train_inputs": inputs[train],
+        "train_labels": labels[train],
+        "test_inputs": inputs[test],
+        "test_labels": labels[test],
+    }
+
+
+def _digits_outline() -> Dataset:
+    return Dataset(**_split_digits(), num_classes=10)
 
 
 class Source(NamedTuple):
@@ -46,9 +76,9 @@ class Source(NamedTuple):
     outline: Callable[[], Dataset]  # a data set of the same sizes, without files
 
 
-# The digits come with a package and need no files, so they are their own outline.
+# The digits come with a package and need no files of their own.
 DATASETS = {
-    "digits": Source(digits, digits),
+    "digits": Source(digits, _digits_outline),
     "cifar10": Source(cifar10, cifar10_outline),
 }
 """Every data set by its name."""

@@ -1,19 +1,20 @@
 """Changing the number of workers between two rounds, from m to n.
 
 The first min(m, n) workers stay. With x̄ the consensus of all m, z the anchor, sᵢ the
-model state and eᵢ what else a strategy keeps for each worker (PowerSGD's error):
+model state and eᵢ what else is kept for each worker (the error of PowerSGD or of a
+reduction):
 
     n > m    xᵢ ← z, or x̄ if the strategy keeps no anchor        for every new worker
              sᵢ ← meanⱼ sⱼ,  eᵢ ← 0
     n < m    xᵢ ← xᵢ + (x̄ − mean of xⱼ over the workers who stay)  for all who stay
              sᵢ ← meanⱼ sⱼ,  eᵢ ← eᵢ + (meanⱼ eⱼ − mean of eⱼ over those who stay)
 
-Workers who stay keep everything else, and anchor and velocity do not change. So nothing
-is lost when workers leave: the consensus stays where it was, the next mean of Overlap
-Local-SGD is the one it would have been, and the virtual model stays too, except that of
-EASGD, which weighs the anchor by m. New workers move the consensus toward the anchor.
-The model state is averaged rather than shifted because a shift could make a variance
-negative.
+Workers who stay keep everything else; anchor, velocity and a reduction's reference do
+not change. So nothing is lost when workers leave: the consensus stays where it was, the
+next mean of Overlap Local-SGD is the one it would have been, and the virtual model
+stays too, except that of EASGD, which weighs the anchor by m. New workers move the
+consensus toward the anchor. The model state is averaged rather than shifted because a
+shift could make a variance negative.
 
 A new worker has a fresh optimizer whose step count continues. If all workers must share
 one optimizer state (synchronous SGD, PowerSGD), a new worker gets a copy of it;
@@ -30,6 +31,7 @@ import optax
 from jax.sharding import AxisType, Mesh, Sharding
 
 from olsgd_jax.reductions.exact import worker_mean
+from olsgd_jax.round.difference import own_state, with_own
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.model_state import averaged_part, mix_model_state
 from olsgd_jax.round.state import init_state
@@ -118,6 +120,8 @@ def start_workers(
             num_workers=config.num_workers,
             model_state=model_state,
             seed=config.seed,
+            reduction=components.reduction,
+            model_state_policy=config.model_state_policy,
         )
         counted = jax.tree.map(_keep_counts, fresh, state)
         return counted._replace(key=fresh.key)
@@ -159,9 +163,14 @@ def _shrunk(
     own = {name: folded(getattr(state.strategy_state, name)) for name in strategy.own}
     if own:
         state = state._replace(strategy_state=state.strategy_state._replace(**own))
+    kept = state.reduction_state
     state = state._replace(
         params=folded(state.params),
         model_state=_averaged(state.model_state, mesh),
+        reduction_state=kept._replace(
+            gradients=folded(kept.gradients),
+            models=with_own(kept.models, folded(own_state(kept.models))),
+        ),
     )
     return jax.tree.map(lambda x: x[:num_stay], state)
 
@@ -183,6 +192,9 @@ def _grown(
     shared = copy_first(state.strategy_state)
     own = {name: getattr(fresh.strategy_state, name) for name in strategy.own}
     fresh = fresh._replace(strategy_state=shared._replace(**own) if own else shared)
+    kept = fresh.reduction_state
+    models = with_own(copy_first(state.reduction_state.models), own_state(kept.models))
+    fresh = fresh._replace(reduction_state=kept._replace(models=models))
     if "opt_state" in strategy.common:
         fresh = fresh._replace(opt_state=copy_first(state.opt_state))
     joined = jax.tree.map(
