@@ -16,6 +16,7 @@ from olsgd_jax import (
     plain_loss,
     worker_mesh,
 )
+from olsgd_jax.drivers.forms import exchange
 from olsgd_jax.drivers.forms.base import flat_form
 from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.platforms import Platform
@@ -25,6 +26,12 @@ OPTIMIZER = optax.sgd(0.1, momentum=0.9)
 OVERLAP = overlap_local_sgd(0.6, 0.7)
 # Sizes that neither fragments nor workers divide, and two dtypes.
 PARAMS = {"w": jnp.arange(7.0), "half": jnp.ones((2, 5), jnp.float32)}
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_tpu(monkeypatch):
+    """Encloses every step, as only TPUs need; test_compressed.py has the others."""
+    monkeypatch.setattr(exchange, "platform_here", lambda: "tpu")
 
 
 @plain_loss

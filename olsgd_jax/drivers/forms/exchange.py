@@ -25,7 +25,7 @@ from olsgd_jax.reductions.shards import Mapped, start_exchange
 from olsgd_jax.round.local_steps import Step, Steps, WorkerState
 from olsgd_jax.round.participation import Outgoing, choose
 from olsgd_jax.round.worker_round import Form
-from olsgd_jax.workers.axis import WORKERS, worker_count
+from olsgd_jax.workers.axis import WORKERS, platform_here, worker_count
 from olsgd_jax.workers.mesh import FSDP
 from olsgd_jax.workers.sharding import on_shards, shard_specs
 
@@ -100,7 +100,8 @@ def exchange_fragment(
     pair = jnp.minimum(k // 2, num_fragments - 1)
     sending = jax.tree.map(lambda x: x[pair], fragments)
     sent, finish = start(*sending, k % 2 == 0)
-    state, value = _enclosed(step, state)
+    # A GPU would wait for the host to choose the branch.
+    state, value = _enclosed(step, state) if platform_here() == "tpu" else step(state)
     # Not the whole state: what no step changes can then stay outside the loop.
     sent, params = lax.optimization_barrier((sent, state.params))
     # Updated in place, so what the next step sends needs no memory of its own.
@@ -112,7 +113,7 @@ def exchange_fragment(
 
 
 def _enclosed(step: Step, state: WorkerState) -> tuple:
-    """Runs a step as a separate computation, which is scheduled on its own.
+    """Runs a step as a separate computation, which TPUs schedule on its own.
 
     Inlined into the loop, half of its gradients would be delayed to hide an exchange,
     and their inputs kept alive: for ResNet-18, a third more memory.
