@@ -191,7 +191,7 @@ def test_every_form_follows_the_twin(name, form, monkeypatch):
         ("overlap_local_sgd", {"driver": "host"}, BY_BUCKET),
         ("overlap_local_sgd", {"stream": True}, BY_FRAGMENT),
     ],
-    ids=str,
+    ids=["gradients", "ends", "host", "streamed"],
 )
 def test_so_do_rounds_that_workers_miss(strategy, options, shards, monkeypatch):
     monkeypatch.setattr(buckets, "LEAST_BYTES", 16)
