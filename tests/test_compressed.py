@@ -26,6 +26,7 @@ from olsgd_jax.drivers.forms.base import flat_form, fragments_form, held_form
 from olsgd_jax.drivers.forms.buckets import buckets_form
 from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.platforms import Platform
+from olsgd_jax.overlap import overlap_report
 from olsgd_jax.round.worker_round import tree_form
 from tests import test_reductions
 from tests.test_reductions import (
@@ -307,6 +308,20 @@ def test_what_fits_arrives_as_it_was(name, mesh):
     means, (error,) = reduced(REDUCTIONS[name](), messages, mesh)
     np.testing.assert_array_equal(means[:, 0], messages)
     assert not error.any()
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_the_compiled_program_sends_no_more_than_the_payload(name):
+    reduction, mesh = REDUCTIONS[name](), worker_mesh(4)
+    one = jnp.zeros(4 * 32 * 128, jnp.float32)
+
+    def worker(message):
+        return reduction.reduce(message, reduction.init(message))
+
+    compiled = jax.jit(on_workers(worker, mesh)).lower(to_workers(one, 4, mesh))
+    # In each of the two exchanges.
+    sent = overlap_report(compiled.compile()).mean_bytes
+    assert sent == 2 * reduction.payload(one)
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)

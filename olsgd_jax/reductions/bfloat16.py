@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.reductions.codec import Codec
@@ -28,11 +29,18 @@ def bfloat16(error_feedback: bool = True) -> Reduction:
 
 
 def _encode(shards: ArrayTree) -> ArrayTree:
-    return jax.tree.map(lambda x: x.astype(jnp.bfloat16), shards)
+    # As whole numbers: XLA for CPUs would send bfloat16 as float32.
+    return jax.tree.map(
+        lambda x: lax.bitcast_convert_type(x.astype(jnp.bfloat16), jnp.uint16), shards
+    )
 
 
 def _decode(code: ArrayTree, like: ArrayTree) -> ArrayTree:
-    return jax.tree.map(lambda x, y: x.astype(y.dtype), code, like)
+    return jax.tree.map(
+        lambda x, y: lax.bitcast_convert_type(x, jnp.bfloat16).astype(y.dtype),
+        code,
+        like,
+    )
 
 
 def _payload(message: Message) -> int:
