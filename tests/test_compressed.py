@@ -112,35 +112,16 @@ class TwinLoop:
         return mean[:SIZE] * M / present.sum()
 
 
-def expected(strategy, presence, twin, monkeypatch):
-    monkeypatch.setattr(test_reductions, "CoarseLoop", lambda: twin)
-    return list(test_reductions.loop(strategy, presence))
+@pytest.fixture
+def follow(monkeypatch):
+    """Compares rounds with the loops of test_reductions, with a mean of their own."""
 
+    def assert_follows(twin, strategy, presence=EVERYONE, mesh=None, **options):
+        monkeypatch.setattr(test_reductions, "CoarseLoop", lambda: twin)
+        reduction = REDUCTIONS[twin.name](error_feedback=twin.feeds)
+        test_reductions.assert_follows(strategy, presence, mesh, reduction, **options)
 
-def assert_follows(
-    models, reduction, strategy, presence=EVERYONE, mesh=None, **options
-):
-    run = make_round(
-        loss,
-        OPTIMIZER,
-        strategy,
-        sync_period=TAU,
-        mesh=mesh,
-        reduction=reduction,
-        **options,
-    )
-    state = init_state(
-        as_tree(np.zeros(SIZE)),
-        OPTIMIZER,
-        strategy,
-        num_workers=M,
-        mesh=mesh,
-        reduction=reduction,
-    )
-    batches = as_tree(np.repeat(CENTRES[:, None], TAU, axis=1))
-    for present, model in zip(presence, models, strict=True):
-        state, _ = run(state, batches, present=present)
-        np.testing.assert_allclose(as_rows(state.params), model, atol=1e-12)
+    return assert_follows
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -153,35 +134,23 @@ def assert_follows(
         ("overlap_local_sgd", "vmap"),
     ],
 )
-def test_rounds_follow_the_twin(name, strategy, mapping, monkeypatch):
-    models = expected(strategy, EVERYONE, TwinLoop(name, WHOLE), monkeypatch)
+def test_rounds_follow_the_twin(name, strategy, mapping, follow):
     mesh = None if mapping == "vmap" else worker_mesh(M)
-    assert_follows(
-        models, REDUCTIONS[name](), STRATEGIES[strategy], mesh=mesh, mapping=mapping
-    )
+    follow(TwinLoop(name, WHOLE), strategy, mesh=mesh, mapping=mapping)
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_so_do_rounds_without_error_feedback(name, monkeypatch):
-    twin = TwinLoop(name, WHOLE, error_feedback=False)
-    models = expected("overlap_local_sgd", EVERYONE, twin, monkeypatch)
-    reduction = REDUCTIONS[name](error_feedback=False)
-    assert_follows(models, reduction, STRATEGIES["overlap_local_sgd"])
+def test_so_do_rounds_without_error_feedback(name, follow):
+    follow(TwinLoop(name, WHOLE, error_feedback=False), "overlap_local_sgd")
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "int4"])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_follows_the_twin(name, form, monkeypatch):
+def test_every_form_follows_the_twin(name, form, follow, monkeypatch):
     monkeypatch.setattr(buckets, "LEAST_BYTES", 16)  # several, that cut the arrays
     code, shards = FORMS[form]
-    models = expected("cocod_sgd", EVERYONE, TwinLoop(name, shards), monkeypatch)
-    assert_follows(
-        models,
-        REDUCTIONS[name](),
-        STRATEGIES["cocod_sgd"],
-        mesh=worker_mesh(M),
-        platform=Platform(code, {}),
-    )
+    twin, platform = TwinLoop(name, shards), Platform(code, {})
+    follow(twin, "cocod_sgd", mesh=worker_mesh(M), platform=platform)
 
 
 @pytest.mark.parametrize(
@@ -194,12 +163,9 @@ def test_every_form_follows_the_twin(name, form, monkeypatch):
     ],
     ids=["gradients", "ends", "host", "streamed"],
 )
-def test_so_do_rounds_that_workers_miss(strategy, options, shards, monkeypatch):
+def test_so_do_rounds_that_workers_miss(strategy, options, shards, follow, monkeypatch):
     monkeypatch.setattr(buckets, "LEAST_BYTES", 16)
-    models = expected(strategy, SOME, TwinLoop("int4", shards), monkeypatch)
-    assert_follows(
-        models, int4(), STRATEGIES[strategy], SOME, worker_mesh(M), **options
-    )
+    follow(TwinLoop("int4", shards), strategy, SOME, worker_mesh(M), **options)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +184,7 @@ def test_the_optax_face_follows_the_twin(name, strategy, platform, monkeypatch):
     delayed = BY_FRAGMENT if platform == "cpu" else BY_PAIR
     is_delayed = STRATEGIES[strategy].mean_of == "start"
     twin = TwinLoop(name, delayed if is_delayed else WHOLE)
-    models = expected(strategy, EVERYONE, twin, monkeypatch)
+    monkeypatch.setattr(test_reductions, "CoarseLoop", lambda: twin)
     monkeypatch.setattr(fragments, "platform_here", lambda: platform)
     mesh = worker_mesh(M)
     tx = distribute(OPTIMIZER, STRATEGIES[strategy], TAU, reduction=REDUCTIONS[name]())
@@ -232,7 +198,7 @@ def test_the_optax_face_follows_the_twin(name, strategy, platform, monkeypatch):
     params = as_tree(np.zeros(SIZE))
     state = to_workers((params, tx.init(params)), M, mesh)
     step = overlap_jit(train_step, mesh)
-    for model in models:
+    for model in test_reductions.loop(strategy, EVERYONE):
         for _ in range(TAU):
             state = step(state, as_tree(CENTRES))
         np.testing.assert_allclose(as_rows(state[0]), model, atol=1e-12)

@@ -147,8 +147,8 @@ ALL, LEFT, RIGHT = [True] * 3, [True, False, True], [False, True, True]
 SOME = [np.array(x) for x in (ALL, LEFT, RIGHT, ALL)]
 
 
-def assert_follows(name, presence=EVERYONE, mesh=None, **options):
-    strategy, reduction = STRATEGIES[name], coarse()
+def assert_follows(name, presence=EVERYONE, mesh=None, reduction=None, **options):
+    strategy, reduction = STRATEGIES[name], reduction or coarse()
     run = make_round(
         loss,
         OPTIMIZER,
