@@ -2,9 +2,8 @@
 
 Run:     python -m experiments.checkpoint_cost
 Cost:    2 minutes (2 CPU cores), 4 with --repetitions 40
-Answer:  0.41 % (quartiles 0.07 to 1.00 %) of the preset `cpu`, whose rounds take
-         329 ms, and 1.4 % of its CPU time, in 12 pairs; 0.19 % of rounds of 1.5 ms.
-         The machine was busy with other work at the time.
+Answer:  0.77 % (quartiles 0.65 to 0.82 %) of the preset `cpu`, whose rounds take
+         149 ms, and 0.58 % of its CPU time, in 12 pairs; 0.08 % of rounds of 0.8 ms
 
 Blocks of 10 rounds alternate within one run: one starts with a checkpoint and ends when
 it is written; the other has none. The first takes longer by the time that a checkpoint

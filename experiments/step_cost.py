@@ -2,10 +2,10 @@
 
 Run:     python -m experiments.step_cost
 Cost:    1 minute (2 CPU cores)
-Answer:  Overlap Local-SGD 0.96 of the time for a network of 1.2 million parameters and
-         0.99 for a small one of convolutions (0.97 and 0.99 of the CPU time), CoCoD-SGD
-         0.94 and 1.00 (jax 0.10.2, quiet machine; the first network's ratios vary by
-         0.1 between runs).
+Answer:  Overlap Local-SGD 1.01 and 1.04 of the time for a network of 1.2 million
+         parameters and 1.01 and 1.03 for a small one of convolutions (1.04 and 0.99 of
+         the CPU time at most), CoCoD-SGD 0.97 to 1.01 (two runs, jax 0.10.2, quiet
+         machine)
 
 One process with 4 CPU devices, AdamW, rounds of 4 steps. Rounds of each kind alternate
 in one run; a ratio is the median over pairs of neighbours. Nothing overlaps inside one
