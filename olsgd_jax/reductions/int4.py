@@ -7,7 +7,7 @@ from olsgd_jax.reductions.quantized import quantized
 def int4(error_feedback: bool = True) -> Reduction:
     """Builds a mean whose messages are sent in 4 bits: 0.13 of float32's bytes.
 
-    In each message, the error is at most 7 % of the largest number of a block.
+    In each message, the error is at most 1/14 of the largest number of a block.
 
     Args:
       error_feedback: whether what rounding loses is sent with the next message.

@@ -7,7 +7,7 @@ from olsgd_jax.reductions.quantized import quantized
 def int8(error_feedback: bool = True) -> Reduction:
     """Builds a mean whose messages are sent in 8 bits: 0.26 of float32's bytes.
 
-    In each message, the error is at most 0.4 % of the largest number of a block.
+    In each message, the error is at most 1/254 of the largest number of a block.
 
     Args:
       error_feedback: whether what rounding loses is sent with the next message.

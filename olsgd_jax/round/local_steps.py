@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.difference import Difference
 from olsgd_jax.round.gradients import mean_once, reduce_gradients
 from olsgd_jax.round.loss_checks import check_loss, checked_loss
@@ -109,6 +110,8 @@ def make_local_steps(
     check_strategy(strategy)
     value_and_grads = gradient(checked_loss(loss), has_aux=True)
     averages_grads = strategy.mean_of == "gradients"
+    # The loss is one number, which no reduction needs to round.
+    of_loss = reduction if reduction.is_lossless else exact()
 
     def local_steps(
         state: WorkerState,
@@ -132,7 +135,7 @@ def make_local_steps(
                 strategy, reduction, grads, states, present
             )
             if averages_grads:
-                mean_value = partial(mean_once, reduction, value, present)
+                mean_value = partial(mean_once, of_loss, value, present)
                 of_step = StepLoss(grads, mean_value=mean_value)
             else:
                 of_step = StepLoss(

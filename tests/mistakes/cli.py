@@ -46,6 +46,12 @@ MISTAKES = {
     "`train --seed one`": command(train, "--seed", "one"),
     "`train --mapping xmap`": command(train, "--mapping", "xmap"),
     "`train --learning-speed 0.1`": command(train, "--learning-speed", 0.1),
+    "`train --reduction fp8`": command(
+        train, "--reduction", "fp8", "--cpu-devices", 16
+    ),
+    "`train --strategy powersgd --reduction int8`": command(
+        train, "--strategy", "powersgd", "--reduction", "int8", "--cpu-devices", 16
+    ),
     "`train --strategy-args pullback`": command(train, "--strategy-args", "pullback"),
     "`train --strategy-args pullback=half`": command(
         train, "--strategy-args", "pullback=half"
