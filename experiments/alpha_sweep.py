@@ -57,7 +57,7 @@ def _lines(group: Group) -> dict[str, dict[float, list[Run]]]:
     found: dict[str, dict[float, Seeds]] = {}
     for case in sorted(group.cases):
         args = dict(case.args)
-        is_swept = args.get("anchor_momentum") == MOMENTUM
+        is_swept = case.is_exact and args.get("anchor_momentum") == MOMENTUM
         if case.strategy == "overlap_local_sgd" and is_swept:
             rated = ", rated velocity" if case.rated_velocity else ""
             name = f"τ = {case.sync_period}{rated}"

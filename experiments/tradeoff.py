@@ -56,7 +56,7 @@ def section(runs: Iterable[Run], mean_cost: float = MEAN_COST) -> Section | None
             case: seeds
             for case, seeds in group.cases.items()
             if case.strategy in STRATEGIES
-            and (case.strategy == "powersgd" or case.is_tuned)
+            and (case.is_tuned or (case.strategy == "powersgd" and case.is_exact))
             and all(run.facts for run in seeds.values())
         }
         if len({case.strategy for case in cases}) > 1:

@@ -73,8 +73,8 @@ def config_options(args: argparse.Namespace) -> dict[str, Option]:
     """Picks the fields of `Config` from the arguments that were given."""
     names = option_types(Config)
     given = {name: x for name, x in vars(args).items() if name in names}
-    if "strategy_args" in given:
-        given["strategy_args"] = dict(given["strategy_args"])
+    for name in {"strategy_args", "reduction_args"} & set(given):
+        given[name] = dict(given[name])
     return given
 
 

@@ -27,7 +27,14 @@ Seeds = Mapping[int, Run]  # by seed
 
 # Options that distinguish the cases of a group, or do not change the result.
 _OF_CASES = ("strategy", "strategy_args", "rated_velocity", "sync_period", "num_rounds")
-_OF_CASES += ("evaluate_every", "seed", "data_dir", "mapping")
+_OF_CASES += (
+    "reduction",
+    "reduction_args",
+    "evaluate_every",
+    "seed",
+    "data_dir",
+    "mapping",
+)
 # In the order of the strategies' lines in figures.
 _LOOKS = ("overlap_local_sgd", "sync_sgd", "cocod_sgd", "easgd", "local_sgd", "slowmo")
 _LOOKS += tuple(name for name in STRATEGIES if name not in _LOOKS)
@@ -40,6 +47,8 @@ class Case(NamedTuple):
     rated_velocity: bool
     sync_period: int  # τ
     args: tuple[tuple[str, float], ...]  # of the strategy
+    reduction: str = Config.reduction
+    reduction_args: tuple[tuple[str, float], ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,9 +62,14 @@ class Case(NamedTuple):
         return (*_LOOKS, self.strategy).index(self.strategy)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether its messages arrive as they were sent."""
+        return self.reduction == Config.reduction
+
+    @property
     def is_tuned(self) -> bool:
-        """Whether its arguments are those of the paper."""
-        return dict(self.args) == _chosen(self).strategy_args
+        """Whether it is the paper's: its arguments, and the exact mean."""
+        return self.is_exact and dict(self.args) == _chosen(self).strategy_args
 
 
 class Group(NamedTuple):
@@ -96,6 +110,8 @@ def case_of(config: Config) -> Case:
         config.rated_velocity,
         1 if config.strategy in EVERY_STEP else config.sync_period,
         tuple(sorted((config.strategy_args or {}).items())),
+        config.reduction,
+        tuple(sorted((config.reduction_args or {}).items())),
     )
 
 

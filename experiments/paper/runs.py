@@ -5,7 +5,8 @@ A run is named after its config, so sweeps in the same directory share their run
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -24,17 +25,26 @@ from olsgd_jax.training import (
 )
 from olsgd_jax.types import Option
 
+Args: TypeAlias = Mapping[str, float] | None
+
 
 def name_of(config: Config) -> str:
     """Names a run after the options in which the runs of a sweep differ."""
-    defaults = Config(strategy=config.strategy).strategy_args or {}
-    own = [
-        f"{arg}{value:g}"
-        for arg, value in sorted((config.strategy_args or {}).items())
-        if defaults.get(arg) != value
-    ]
+    usual = Config(strategy=config.strategy, reduction=config.reduction)
+    own = _changed(config.strategy_args, usual.strategy_args)
+    if config.reduction != Config.reduction:
+        args = _changed(config.reduction_args, usual.reduction_args)
+        own += [config.reduction, *args]
     last = f"tau{config.sync_period}", f"seed{config.seed}"
     return "-".join([config.partition, config.strategy, *own, *last])
+
+
+def _changed(args: Args, defaults: Args) -> list[str]:
+    return [
+        f"{arg}{value:g}"
+        for arg, value in sorted((args or {}).items())
+        if (defaults or {}).get(arg) != value
+    ]
 
 
 def run_all(

@@ -10,11 +10,12 @@ from olsgd_jax.reductions.compressed import compressed
 from olsgd_jax.types import ArrayTree, Message
 
 
-def bfloat16(error_feedback: bool = True) -> Reduction:
+def bfloat16(error_feedback: float = 1.0) -> Reduction:
     """Builds a mean whose messages are sent in bfloat16 and added up in float32.
 
     Args:
-      error_feedback: whether what rounding loses is sent with the next message.
+      error_feedback: share of what rounding loses that is sent with the next message,
+        in [0, 1]; 0 for none.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import bfloat16
@@ -24,8 +25,8 @@ def bfloat16(error_feedback: bool = True) -> Reduction:
     >>> jax.vmap(worker, axis_name="workers")(jnp.array([1.0, 3.0]))
     Array([2., 2.], dtype=float32)
     """
-    codec = Codec(_encode, _decode)
-    return compressed("bfloat16", codec, _payload, error_feedback)
+    codec = Codec(_encode, _decode, error_feedback)
+    return compressed("bfloat16", codec, _payload)
 
 
 def _encode(shards: ArrayTree) -> ArrayTree:

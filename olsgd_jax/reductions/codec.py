@@ -24,6 +24,7 @@ class Codec(NamedTuple):
 
     encode: Callable[[ArrayTree], ArrayTree]
     decode: Callable[[ArrayTree, ArrayTree], ArrayTree]
+    error_feedback: float = 0.0  # share of what is lost that the next message gets
 
 
 AS_IT_IS = Codec(encode=lambda shards: shards, decode=lambda code, like: code)

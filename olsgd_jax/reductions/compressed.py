@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from olsgd_jax._checks import check_number
 from olsgd_jax._vectors import at_least_float32, from_vectors, to_vectors
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.reductions.codec import Codec
@@ -15,9 +16,7 @@ from olsgd_jax.types import ArrayTree, Message, ReductionState
 from olsgd_jax.workers.axis import WORKERS, shares_slot, worker_axes
 
 
-def compressed(
-    name: str, codec: Codec, payload: Callable[[Message], int], error_feedback: bool
-) -> Reduction:
+def compressed(name: str, codec: Codec, payload: Callable[[Message], int]) -> Reduction:
     """Builds the mean of messages that a codec writes for the network.
 
     The messages are added up in float32, or in their own dtype if it is wider; see
@@ -27,8 +26,10 @@ def compressed(
       name: name of the reduction.
       codec: how shards of a message are written.
       payload: message -> number of bytes that a worker sends.
-      error_feedback: whether what is lost is sent with the next message.
     """
+    if isinstance(codec.error_feedback, bool):
+        codec = codec._replace(error_feedback=float(codec.error_feedback))
+    check_number("error_feedback", codec.error_feedback, 0, 1, "[]")
 
     def reduce(
         message: Message,
@@ -49,10 +50,10 @@ def compressed(
         )
         mean, lost = (optax.tree.cast_like(x, message) for x in (mean, lost))
         mean = mean if hold is None else hold(mean)
-        return mean, (lost,) if error_feedback else ()
+        return mean, (lost,) if codec.error_feedback else ()
 
     def init(message: Message) -> ReductionState:
-        return (optax.tree.zeros_like(message),) if error_feedback else ()
+        return (optax.tree.zeros_like(message),) if codec.error_feedback else ()
 
     return Reduction(name, init, reduce, payload, codec=codec)
 
@@ -89,7 +90,7 @@ def _two_exchanges(
     lost = jax.tree.map(
         lambda x, y, t, s: put_own(x - y, m * (t - s)), shards, sent, total, shared
     )
-    return mean, lost
+    return mean, optax.tree.scale(codec.error_feedback, lost)
 
 
 def _split(x: jax.Array, num_shards: int) -> jax.Array:

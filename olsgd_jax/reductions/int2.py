@@ -4,13 +4,14 @@ from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.reductions.quantized import quantized
 
 
-def int2(error_feedback: bool = True) -> Reduction:
+def int2(error_feedback: float = 1.0) -> Reduction:
     """Builds a mean whose messages are sent in 2 bits: 0.07 of float32's bytes.
 
     In each message, the error is at most 1/3 of the largest number of a block.
 
     Args:
-      error_feedback: whether what rounding loses is sent with the next message.
+      error_feedback: share of what rounding loses that is sent with the next message,
+        in [0, 1]; 0 for none.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import int2

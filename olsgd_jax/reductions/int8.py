@@ -4,13 +4,14 @@ from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.reductions.quantized import quantized
 
 
-def int8(error_feedback: bool = True) -> Reduction:
+def int8(error_feedback: float = 1.0) -> Reduction:
     """Builds a mean whose messages are sent in 8 bits: 0.26 of float32's bytes.
 
     In each message, the error is at most 1/254 of the largest number of a block.
 
     Args:
-      error_feedback: whether what rounding loses is sent with the next message.
+      error_feedback: share of what rounding loses that is sent with the next message,
+        in [0, 1]; 0 for none.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import int8

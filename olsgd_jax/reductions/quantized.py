@@ -27,7 +27,7 @@ BLOCK = 128
 """Numbers that share a scale: a row of a tile, as TPUs store arrays."""
 
 
-def quantized(bits: int, error_feedback: bool) -> Reduction:
+def quantized(bits: int, error_feedback: float) -> Reduction:
     """Builds a mean whose messages are sent in 8, 4 or 2 bits per number.
 
     Numbers are rounded to the nearest value. Error feedback corrects the bias that this
@@ -35,9 +35,9 @@ def quantized(bits: int, error_feedback: bool) -> Reduction:
 
     Args:
       bits: bits per number.
-      error_feedback: whether what rounding loses is sent with the next message.
+      error_feedback: share of what rounding loses that is sent with the next message.
 
-    >>> quantized(8, error_feedback=True).payload({"w": jnp.zeros((32, 32))})
+    >>> quantized(8, error_feedback=1.0).payload({"w": jnp.zeros((32, 32))})
     1056
     """
 
@@ -46,9 +46,11 @@ def quantized(bits: int, error_feedback: bool) -> Reduction:
         return blocks * (BLOCK * bits // 8 + 4)
 
     codec = Codec(
-        functools.partial(_encode, bits=bits), functools.partial(_decode, bits=bits)
+        functools.partial(_encode, bits=bits),
+        functools.partial(_decode, bits=bits),
+        error_feedback,
     )
-    return compressed(f"int{bits}", codec, payload, error_feedback)
+    return compressed(f"int{bits}", codec, payload)
 
 
 def _top(bits: int) -> float:

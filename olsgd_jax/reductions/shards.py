@@ -14,6 +14,7 @@ What the codec loses is kept, and sent with the next message (error feedback):
 A worker's own shard does not cross the network, so worker j adds it as it is, and its
 place in the error is free for what the sum loses. Then the mean over the workers of
 messages and old errors is, exactly, the mean that arrives and the mean of new errors.
+With a decay β in [0, 1], β e is kept instead of e.
 Every worker decodes the same C(sⱼ), so the mean has the same bits on all of them.
 """
 
@@ -86,7 +87,8 @@ def start_exchange(
             return jnp.where(adds_up, jnp.broadcast_to(total, x.shape), x)
 
         def kept(own: jax.Array, sent: jax.Array, error: jax.Array) -> jax.Array:
-            lost, own_place = (own - sent).astype(error.dtype), is_own(own)
+            lost = (codec.error_feedback * (own - sent)).astype(error.dtype)
+            own_place = is_own(own)
             of_others = jnp.where(own_place, jnp.zeros_like(lost), lost)
             of_sum = jnp.where(own_place, m * lost, error)
             return jnp.where(adds_up, of_others, of_sum)

@@ -1,10 +1,12 @@
 """Config: every option of a training run, once, with its meaning and its default."""
 
 import dataclasses
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from olsgd_jax._checks import check_count, check_seed
+from olsgd_jax.reductions import REDUCTIONS
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training.options import between, settle_options
 from olsgd_jax.types import Dtype, EvaluatedModel, Mapping, ModelStatePolicy, Option
@@ -29,19 +31,27 @@ _after_start = between(0, 1e30, "(]")
 _below_1 = between(0, 1, "[)")
 
 
+def _defaults(builder: Callable) -> dict[str, float]:
+    parameters = inspect.signature(builder).parameters.values()
+    return {x.name: x.default for x in parameters}
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Options of a training run.
 
     A config is complete: `strategy_args=None` becomes the strategy's defaults when the
-    config is made, so that a record says what ran. To change the strategy of a config,
-    change both: `replace(config, strategy="slowmo", strategy_args=None)`. `train` looks
-    up the names of data sets, partitions, models and strategies. An epoch is the number
+    config is made, and `reduction_args=None` the reduction's, so that a record says
+    what ran. To change the strategy of a config, change both:
+    `replace(config, strategy="slowmo", strategy_args=None)`. `train` looks up the names
+    of data sets, partitions, models, strategies and reductions. An epoch is the number
     of local steps in which workers go through their examples once, on average.
 
     >>> from olsgd_jax.training import Config
     >>> Config(num_workers=8).strategy_args
     {'pullback': 0.6, 'anchor_momentum': 0.7}
+    >>> Config(reduction="int8").reduction_args
+    {'error_feedback': 1.0}
     >>> Config(sync_period=0)
     Traceback (most recent call last):
     ValueError: sync_period must be at least 1, got 0
@@ -81,6 +91,9 @@ class Config:
         bool, "store the strategy's velocity divided by the learning rate"
     ] = False
     reduction: Annotated[str, "a name in REDUCTIONS"] = "exact"
+    reduction_args: Annotated[
+        dict[str, float] | None, "arguments of the reduction; None: its own"
+    ] = dataclasses.field(default=None, hash=False)
     num_workers: Annotated[int, check_count, "number of workers, m"] = 4
     sync_period: Annotated[int, check_count, "local steps in a round, τ"] = 4
     long_first_round: Annotated[bool, "τ + 1 local steps in the first round"] = False
@@ -123,14 +136,20 @@ class Config:
     ] = 10
 
     def __post_init__(self) -> None:
-        """Checks all options, and fills in the arguments of the strategy."""
+        """Checks all options, and fills in arguments of strategy and reduction."""
         settle_options(self)
-        args = self.strategy_args
-        if args is None:
-            known = self.strategy in STRATEGIES
-            args = STRATEGIES[self.strategy].args if known else {}
-        # Copied, so that a config does not change with the registry or the caller.
-        object.__setattr__(self, "strategy_args", dict(args))
+        own: dict[str, dict[str, float]] = {
+            "strategy_args": {},
+            "reduction_args": {},
+        }
+        if self.strategy in STRATEGIES:
+            own["strategy_args"] = dict(STRATEGIES[self.strategy].args)
+        if self.reduction in REDUCTIONS:
+            own["reduction_args"] = _defaults(REDUCTIONS[self.reduction])
+        for name, args in own.items():
+            given = getattr(self, name)
+            # Copied, so that a config does not change with the registry or the caller.
+            object.__setattr__(self, name, dict(args if given is None else given))
 
     def num_steps(self, num_rounds: int) -> int:
         """Counts the local steps that a worker takes in the first rounds."""

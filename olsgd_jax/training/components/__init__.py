@@ -1,4 +1,4 @@
-"""Builds data, task, optimizer and strategy from a config."""
+"""Builds data, task, optimizer, strategy and reduction from a config."""
 
 from olsgd_jax.training.components.assembly import Components as Components
 from olsgd_jax.training.components.assembly import build as build
@@ -6,4 +6,5 @@ from olsgd_jax.training.components.assembly import build_mesh as build_mesh
 from olsgd_jax.training.components.assembly import build_task as build_task
 from olsgd_jax.training.components.optimizer import build_optimizer as build_optimizer
 from olsgd_jax.training.components.optimizer import build_schedule as build_schedule
+from olsgd_jax.training.components.reduction import build_reduction as build_reduction
 from olsgd_jax.training.components.strategy import build_strategy as build_strategy

@@ -8,14 +8,13 @@ import jax
 import optax
 from jax.sharding import Mesh
 
-from olsgd_jax._checks import check_choice
-from olsgd_jax.reductions import REDUCTIONS
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.training.components.optimizer import build_optimizer, build_schedule
+from olsgd_jax.training.components.reduction import build_reduction
 from olsgd_jax.training.components.strategy import build_strategy
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
@@ -76,8 +75,7 @@ def build(config: Config, dataset: Dataset | None = None) -> Components:
     schedule = build_schedule(config, sum(map(len, shards)))
     strategy = build_strategy(config, schedule)
     optimizer = build_optimizer(config, schedule)
-    check_choice("reduction", config.reduction, tuple(REDUCTIONS))
-    reduction = REDUCTIONS[config.reduction]()
+    reduction = build_reduction(config)
     mesh = build_mesh(config)
     batches = make_batches(
         {"inputs": dataset.train_inputs, "labels": dataset.train_labels},

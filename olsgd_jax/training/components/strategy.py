@@ -7,9 +7,8 @@ import optax
 from olsgd_jax._checks import check_choice
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.strategies.base import Strategy, check_delayed
+from olsgd_jax.training.components.arguments import built
 from olsgd_jax.training.config import Config
-
-_TOLD = ("num_workers", "learning_rate")  # arguments from other options of a config
 
 
 def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> Strategy:
@@ -35,19 +34,7 @@ def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> St
             f"rated_velocity must be False under {config.strategy}, which keeps no "
             "velocity; overlap_local_sgd and slowmo do"
         )
-    try:
-        signature.bind(**given, **told)
-    except TypeError as error:
-        names = [x for x in signature.parameters if x not in _TOLD]
-        raise ValueError(
-            f"strategy_args must fit {config.strategy}({', '.join(names)}), "
-            f"got {given}; pass strategy_args=None for its defaults"
-        ) from error
-    try:
-        return builder(**given, **told)
-    except (TypeError, ValueError) as error:
-        # All arguments are numbers, so their values must be wrong.
-        raise ValueError(f"strategy_args: {error}") from error
+    return built("strategy", config.strategy, builder, given, told)
 
 
 def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:

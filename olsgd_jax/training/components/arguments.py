@@ -1,0 +1,48 @@
+"""Builders that a config names, called with the numbers that it gives."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from olsgd_jax.types import Option
+
+Built = TypeVar("Built")
+# Arguments that come from other options of a config.
+_TOLD = ("num_workers", "learning_rate")
+
+
+def built(
+    kind: str,
+    name: str,
+    builder: Callable[..., Built],
+    given: Mapping[str, float],
+    told: Mapping[str, Option] | None = None,
+) -> Built:
+    """Calls a builder, and says what is wrong in the words of the config.
+
+    Args:
+      kind: name of the option that names the builder.
+      name: its value.
+      builder: what it stands for.
+      given: the arguments that the config gives.
+      told: arguments that come from other options.
+
+    >>> from olsgd_jax import int8
+    >>> built("reduction", "int8", int8, {"rank": 2})
+    Traceback (most recent call last):
+    ValueError: reduction_args must fit int8(error_feedback), got {'rank': 2}; ...
+    """
+    signature, told = inspect.signature(builder), told or {}
+    try:
+        signature.bind(**given, **told)
+    except TypeError as error:
+        names = [x for x in signature.parameters if x not in _TOLD]
+        raise ValueError(
+            f"{kind}_args must fit {name}({', '.join(names)}), "
+            f"got {given}; pass {kind}_args=None for its defaults"
+        ) from error
+    try:
+        return builder(**given, **told)
+    except (TypeError, ValueError) as error:
+        # All arguments are numbers, so their values must be wrong.
+        raise ValueError(f"{kind}_args: {error}") from error
