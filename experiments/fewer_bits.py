@@ -40,17 +40,13 @@ def runs(args: argparse.Namespace) -> list[Config]:
                 continue
             own = {**own, "error_feedback": 0.0}
         seeds = range(args.seeds if name in SEVERAL_SEEDS else 1)
-        for seed, data, tau in itertools.product(seeds, DATA, args.sync_periods):
-            config = preset_of(
-                args,
-                STRATEGY,
-                tau,
-                partition=NON_IID[args.preset] if data == "non_iid" else "iid",
-                seed=seed,
-                reduction=name,
-                reduction_args=own,
-            )
-            configs.append(config)
+        for seed, tau, data in itertools.product(seeds, args.sync_periods, DATA):
+            options = {
+                "partition": NON_IID[args.preset] if data == "non_iid" else "iid",
+                "reduction": name,
+                "reduction_args": own,
+            }
+            configs.append(preset_of(args, STRATEGY, tau, seed=seed, **options))
     return configs
 
 
