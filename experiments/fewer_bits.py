@@ -19,7 +19,6 @@ from experiments.paper.sweep import preset_of, run_sweep, sweep_parser
 from olsgd_jax import REDUCTIONS
 from olsgd_jax.training import Config, Run
 
-DATA = ("iid", "non_iid")
 SYNC_PERIODS = (2, 8)
 STRATEGY = "overlap_local_sgd"
 SEVERAL_SEEDS = ("exact", "int8")
@@ -40,13 +39,13 @@ def runs(args: argparse.Namespace) -> list[Config]:
                 continue
             own = {**own, "error_feedback": 0.0}
         seeds = range(args.seeds if name in SEVERAL_SEEDS else 1)
-        for seed, tau, data in itertools.product(seeds, args.sync_periods, DATA):
-            options = {
-                "partition": NON_IID[args.preset] if data == "non_iid" else "iid",
-                "reduction": name,
-                "reduction_args": own,
-            }
-            configs.append(preset_of(args, STRATEGY, tau, seed=seed, **options))
+        options = {"reduction": name, "reduction_args": own}
+        partitions = ("iid", NON_IID[args.preset])
+        for seed, tau in itertools.product(seeds, args.sync_periods):
+            configs += [
+                preset_of(args, STRATEGY, tau, seed=seed, partition=x, **options)
+                for x in partitions
+            ]
     return configs
 
 

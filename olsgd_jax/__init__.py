@@ -30,6 +30,7 @@ from olsgd_jax.reductions.int2 import int2
 from olsgd_jax.reductions.int4 import int4
 from olsgd_jax.reductions.int8 import int8
 from olsgd_jax.reductions.send_nothing import send_nothing
+from olsgd_jax.reductions.top_k import top_k
 from olsgd_jax.round.consensus import model_of, spread
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.plain_loss import plain_loss
@@ -84,6 +85,7 @@ __all__ = [
     "spread",
     "sync_sgd",
     "to_workers",
+    "top_k",
     "worker_mean",
     "worker_mesh",
 ]

@@ -1,5 +1,7 @@
 """Compressed means: their NumPy twins, and what holds for all of them."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -19,6 +21,7 @@ from olsgd_jax import (
     on_workers,
     overlap_jit,
     to_workers,
+    top_k,
     worker_mesh,
 )
 from olsgd_jax.drivers.forms import buckets, fragments
@@ -43,13 +46,22 @@ from tests.test_reductions import (
     loss,
 )
 
-REDUCTIONS = {"bfloat16": bfloat16, "int8": int8, "int4": int4, "int2": int2}
+REDUCTIONS = {
+    "bfloat16": bfloat16,
+    "int8": int8,
+    "int4": int4,
+    "int2": int2,
+    "top_k": partial(top_k, 1 / 256),
+}
 
 
 def rounded(name, x):
     """What arrives of a block."""
     if name == "bfloat16":
         return x.astype(ml_dtypes.bfloat16).astype(x.dtype)
+    if name == "top_k":
+        largest = np.arange(len(x)) == np.abs(x).argmax()
+        return np.where(largest, rounded("bfloat16", x), 0)
     top = {"int8": 127, "int4": 7, "int2": 1.5}[name]
     scale = np.float32(np.abs(x).max() / top).astype(x.dtype)
     return (np.clip(np.round(x / (scale or 1) + top), 0, 2 * top) - top) * scale
@@ -282,8 +294,11 @@ def test_all_workers_get_the_same_bits(name, error_feedback, mesh):
 
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_what_fits_arrives_as_it_was(name, mesh):
-    top = {"bfloat16": 100, "int8": 127, "int4": 7, "int2": 1.5}[name]
-    numbers = np.tile([top, -top, top - 1, 1 - top], 250) / 4
+    if name == "top_k":
+        numbers = np.where(np.arange(1000) % 250 == 7, 3.5, 0)
+    else:
+        top = {"bfloat16": 100, "int8": 127, "int4": 7, "int2": 1.5}[name]
+        numbers = np.tile([top, -top, top - 1, 1 - top], 250) / 4
     messages = jnp.asarray(np.tile(numbers, (4, 1)))
     means, (error,) = reduced(REDUCTIONS[name](), messages, mesh)
     np.testing.assert_array_equal(means[:, 0], messages)
@@ -292,7 +307,8 @@ def test_what_fits_arrives_as_it_was(name, mesh):
 
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_the_compiled_program_sends_no_more_than_the_payload(name):
-    reduction, mesh = REDUCTIONS[name](), worker_mesh(4)
+    # The default fraction of top_k fills whole rows.
+    reduction, mesh = {**REDUCTIONS, "top_k": top_k}[name](), worker_mesh(4)
     one = jnp.zeros(4 * 32 * 128, jnp.float32)
 
     def worker(message):
@@ -321,3 +337,23 @@ def test_sums_are_in_float32(dtype):
     # Two roundings to 255 values, and one to the dtype.
     margin = 2 * np.abs(MESSAGES).max() / 254 + 3 * float(jnp.finfo(dtype).eps)
     assert np.abs(np.asarray(means[0, 0], np.float64) - exact).max() < margin
+
+
+def test_the_largest_numbers_of_every_block_arrive():
+    shards = np.random.default_rng(3).normal(size=(2, 1000)).astype(np.float32)
+    expected = np.zeros((2, 1024), np.float32)
+    for shard, found in zip(shards, expected, strict=True):
+        for first in range(0, 1000, 256):
+            block = shard[first : first + 256]
+            largest = np.argsort(-np.abs(block), kind="stable")[:8]
+            found[first + largest] = block[largest].astype(ml_dtypes.bfloat16)
+    codec = top_k().codec
+    code = codec.encode(jnp.asarray(shards))
+    assert code.nbytes == 2 * top_k().payload(shards[0])
+    arrived = codec.decode(code, jnp.asarray(shards))
+    np.testing.assert_array_equal(arrived, expected[:, :1000])
+
+
+def test_a_fraction_that_no_block_has_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match=r"pass 26/256 = 0.101562"):
+        top_k(fraction=0.1)

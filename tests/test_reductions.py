@@ -55,6 +55,7 @@ PAYLOADS = {
     "int8": (128 + 4) * LARGE // 128,
     "int4": (64 + 4) * LARGE // 128,
     "int2": (32 + 4) * LARGE // 128,
+    "top_k": 8 * (1 + 2) * LARGE // 256,
 }
 FORMS = {
     "tree": tree_form,

@@ -9,6 +9,7 @@ from olsgd_jax.reductions.int2 import int2
 from olsgd_jax.reductions.int4 import int4
 from olsgd_jax.reductions.int8 import int8
 from olsgd_jax.reductions.send_nothing import send_nothing
+from olsgd_jax.reductions.top_k import top_k
 
 REDUCTIONS: dict[str, Callable[..., Reduction]] = {
     "exact": exact,
@@ -16,6 +17,7 @@ REDUCTIONS: dict[str, Callable[..., Reduction]] = {
     "int8": int8,
     "int4": int4,
     "int2": int2,
+    "top_k": top_k,
     "send_nothing": send_nothing,
 }
 """Builder of every reduction, by name."""
