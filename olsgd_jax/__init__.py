@@ -29,6 +29,7 @@ from olsgd_jax.reductions.exact import exact, worker_mean
 from olsgd_jax.reductions.int2 import int2
 from olsgd_jax.reductions.int4 import int4
 from olsgd_jax.reductions.int8 import int8
+from olsgd_jax.reductions.random_mask import random_mask
 from olsgd_jax.reductions.send_nothing import send_nothing
 from olsgd_jax.reductions.top_k import top_k
 from olsgd_jax.round.consensus import model_of, spread
@@ -80,6 +81,7 @@ __all__ = [
     "payload_bytes",
     "plain_loss",
     "powersgd",
+    "random_mask",
     "send_nothing",
     "slowmo",
     "spread",

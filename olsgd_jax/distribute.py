@@ -36,7 +36,7 @@ from olsgd_jax.drivers.forms.fragments import (
     run_if,
 )
 from olsgd_jax.drivers.step_checks import GRADIENTS
-from olsgd_jax.reductions.base import Reduction, check_reduction
+from olsgd_jax.reductions.base import ALL, Reduction, check_reduction, of_message
 from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.difference import (
     Difference,
@@ -46,7 +46,11 @@ from olsgd_jax.round.difference import (
     to_send,
     with_own,
 )
-from olsgd_jax.round.gradients import init_reduction, reduce_gradients
+from olsgd_jax.round.gradients import (
+    check_shared,
+    init_reduction,
+    reduce_gradients,
+)
 from olsgd_jax.round.optimizer_checks import check_optimizer
 from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
 from olsgd_jax.types import (
@@ -68,6 +72,7 @@ class DistributedState(NamedTuple):
     start: Params  # x, the start of the round; () if the mix does not use it
     fragments: ArrayTree  # x in τ fragments, the first k averaged; () if not delayed
     step: Int[Array, "*workers"]  # k in [0, τ), local steps of this round so far
+    round: Int[Array, "*workers"]  # rounds so far, or steps if gradients are averaged
     # for gradients, for fragments or for the ends
     reduction_state: ReductionState | Difference
 
@@ -120,8 +125,12 @@ def distribute(
         check_params(params)
         strategy_state = strategy.init(params)
         # Copied: a caller may donate params and state, which then must share no buffer.
+        check_shared(strategy, reduction, strategy_state)
         keeps_start = _uses_start(strategy, params, strategy_state)
-        fragments = cut_fragments(params, sync_period) if is_delayed else ()
+        keeps_start |= is_delayed and reduction.part is not ALL
+        fragments = ()
+        if is_delayed:
+            fragments = cut_fragments(reduction.part.take(params), sync_period)
         kept = init_reduction(strategy, reduction, fragments if is_delayed else params)
         if strategy.mean_of != "gradients":
             kept = init_difference(reduction, params, kept)
@@ -131,6 +140,7 @@ def distribute(
             start=jax.tree.map(jnp.copy, params) if keeps_start else (),
             fragments=fragments,
             step=jnp.zeros((), jnp.int32),
+            round=jnp.zeros((), jnp.int32),
             reduction_state=kept,
         )
 
@@ -150,13 +160,17 @@ def distribute(
         _check_own(updates, params, axis_name)
         updates = jax.tree.map(lambda g: checkpoint_name(g, GRADIENTS), updates)
         states = state.strategy_state, state.reduction_state
+        now = of_message(reduction, state.round, axis_name)
         grads, (strategy_state, kept) = reduce_gradients(
-            strategy, reduction, updates, states, axis_name=axis_name
+            strategy, now, updates, states, axis_name=axis_name
         )
         updates, opt_state = inner.update(grads, state.opt_state, params, **extra)
         if strategy.mean_of == "gradients":
             return updates, state._replace(
-                opt_state=opt_state, strategy_state=strategy_state, reduction_state=kept
+                opt_state=opt_state,
+                strategy_state=strategy_state,
+                round=state.round + 1,
+                reduction_state=kept,
             )
 
         k = common_value(state.step, axis_name)
@@ -164,15 +178,16 @@ def distribute(
         keeps_start = bool(jax.tree.leaves(state.start))
 
         def begin(_: tuple) -> tuple[Params, ArrayTree]:
+            message = now.part.take(to_send(params, kept))
             return (
                 params if keeps_start else (),
-                cut_fragments(to_send(params, kept), sync_period) if is_delayed else (),
+                cut_fragments(message, sync_period) if is_delayed else (),
             )
 
         start, fragments = lax.cond(k == 0, begin, lambda same: same, begun)
         if is_delayed:
             (fragments, own), updates = carry_fragment(
-                reduction, (fragments, own), k, updates, axis_name
+                now, (fragments, own), k, updates, axis_name
             )
 
         def mix(
@@ -183,11 +198,13 @@ def distribute(
         ) -> tuple[Grads, StrategyState, ArrayTree, ReductionState | Difference]:
             end, own = optax.apply_updates(params, updates), own_state(kept)
             if is_delayed:
-                mean = join_fragments(fragments, params)
+                mean = join_fragments(fragments, jax.eval_shape(now.part.take, params))
             else:
-                mean, own = reduction.reduce(to_send(end, kept), own, axis_name)
+                message = now.part.take(to_send(end, kept))
+                mean, own = now.reduce(message, own, axis_name)
             mean, kept = from_mean(mean, own, kept)
             old = start if keeps_start else end  # not used by the mix
+            mean = now.part.put(mean, old if is_delayed else end)
             mixed, state = strategy.mix(old, end, mean, state)
             return _difference(mixed, params, updates), state, fragments, kept
 
@@ -197,7 +214,13 @@ def distribute(
             run_if if is_delayed else _branch_if
         )(k == sync_period - 1, mix, updates, strategy_state, fragments, kept)
         return updates, DistributedState(
-            opt_state, strategy_state, start, fragments, (k + 1) % sync_period, kept
+            opt_state,
+            strategy_state,
+            start,
+            fragments,
+            step=(k + 1) % sync_period,
+            round=state.round + (k == sync_period - 1).astype(jnp.int32),
+            reduction_state=kept,
         )
 
     return optax.GradientTransformationExtraArgs(init, update)

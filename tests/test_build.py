@@ -12,6 +12,7 @@ from olsgd_jax.training.components import (
     build,
     build_mesh,
     build_optimizer,
+    build_reduction,
     build_schedule,
     build_strategy,
     build_task,
@@ -64,6 +65,18 @@ def test_easgd_is_told_the_number_of_workers():
 def test_arguments_that_do_not_fit_the_strategy_are_errors(options, message):
     with pytest.raises(ValueError, match=message):
         build_strategy(Config(**options))
+
+
+def test_flags_of_a_reduction_are_numbers_in_a_config():
+    def reduction(stochastic):
+        args = {"stochastic": stochastic}
+        return build_reduction(Config(reduction="int8", reduction_args=args))
+
+    assert reduction(0).draw is None
+    assert reduction(1).draw is not None
+    message = r"reduction_args\['stochastic'\] must be 0 or 1, got 2"
+    with pytest.raises(ValueError, match=message):
+        reduction(2)
 
 
 def test_the_optimizer_is_nesterov_momentum_with_weight_decay():

@@ -30,6 +30,7 @@ from olsgd_jax.drivers.forms.buckets import buckets_form
 from olsgd_jax.drivers.forms.exchange import exchange_form
 from olsgd_jax.drivers.platforms import Platform
 from olsgd_jax.overlap import overlap_report
+from olsgd_jax.reductions.base import Draws, of_message
 from olsgd_jax.round.worker_round import tree_form
 from tests import test_reductions
 from tests.test_reductions import (
@@ -268,8 +269,8 @@ def reduced(reduction, messages, mesh, num_means=1):
 
     def worker(message):
         state, means = reduction.init(message), []
-        for _ in range(num_means):
-            mean, state = reduction.reduce(message, state)
+        for number in range(num_means):
+            mean, state = of_message(reduction, number).reduce(message, state)
             means.append(mean)
         return jnp.stack(means), state
 
@@ -278,18 +279,89 @@ def reduced(reduction, messages, mesh, num_means=1):
     return jax.jit(on_workers(worker, mesh))(messages)
 
 
-@pytest.mark.parametrize("name", REDUCTIONS)
-def test_nothing_is_lost_for_good(name, mesh):
-    means, (error,) = reduced(REDUCTIONS[name](), MESSAGES, mesh, num_means=5)
+STOCHASTIC = {
+    "int8": partial(int8, stochastic=True),
+    "int2": partial(int2, stochastic=True),
+}
+BUILDERS = [
+    *(pytest.param(build, id=name) for name, build in REDUCTIONS.items()),
+    *(pytest.param(x, id=f"{name}-stochastic") for name, x in STOCHASTIC.items()),
+]
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_nothing_is_lost_for_good(build, mesh):
+    means, (error,) = reduced(build(), MESSAGES, mesh, num_means=5)
     arrived = means[0].sum(axis=0) + error.mean(axis=0)
     np.testing.assert_allclose(arrived, 5 * MESSAGES.mean(axis=0), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("build", BUILDERS)
 @pytest.mark.parametrize("error_feedback", [True, False])
-def test_all_workers_get_the_same_bits(name, error_feedback, mesh):
-    means, _ = reduced(REDUCTIONS[name](error_feedback), MESSAGES, mesh, num_means=2)
+def test_all_workers_get_the_same_bits(build, error_feedback, mesh):
+    means, _ = reduced(build(error_feedback), MESSAGES, mesh, num_means=2)
     np.testing.assert_array_equal(means, np.broadcast_to(means[:1], means.shape))
+
+
+@pytest.mark.parametrize("name", STOCHASTIC)
+def test_stochastic_rounding_has_no_bias(name):
+    build, num_messages = STOCHASTIC[name], 4000
+    codec_of = build(error_feedback=0).draw
+    numbers = np.random.default_rng(4).uniform(-1, 1, size=(2, 128))
+    shards = jnp.asarray(np.where(np.arange(128) == 0, 1.0, numbers))
+    keys = jax.random.split(jax.random.key(0), num_messages)
+
+    def arrive(key):
+        codec = codec_of(Draws(shared=key, own=key)).codec
+        return codec.decode(codec.encode(shards), shards)
+
+    arrived = np.asarray(jax.vmap(arrive)(keys))
+    step = {"int8": 1 / 127, "int2": 2 / 3}[name]
+    assert np.abs(arrived - shards).max() < step
+    # A value that is up or down has a standard deviation of at most half a step. All
+    # 256 numbers are within five of those of the mean.
+    margin = 5 * step / 2 / num_messages**0.5
+    np.testing.assert_allclose(arrived.mean(axis=0), shards, atol=margin)
+    # Nearest values are further off.
+    codec = REDUCTIONS[name]().codec
+    nearest = codec.decode(codec.encode(shards), shards)
+    assert np.abs(nearest - shards).max() > 5 * margin
+
+
+def test_workers_round_independently_and_anew():
+    messages = jnp.tile(MESSAGES[:1], (4, 1))
+    reduction = int2(error_feedback=0, stochastic=True)
+
+    def sent(message, number):
+        codec = of_message(reduction, number).codec
+        return codec.decode(codec.encode(message[None]), message[None])[0]
+
+    run = jax.vmap(sent, in_axes=(0, None), axis_name=WORKERS)
+    first, second = (np.asarray(run(messages, number)) for number in (0, 1))
+    for other in (first[1], second[0]):
+        # As often up as down: about half of the numbers differ, where they are not
+        # next to a value that can be sent.
+        assert 0.2 < (first[0] != other).mean() < 0.5
+
+
+def test_a_run_draws_from_the_number_of_its_rounds():
+    strategy, reduction = STRATEGIES["cocod_sgd"], int2(stochastic=True)
+    options = {"sync_period": TAU, "reduction": reduction}
+    run = make_round(loss, OPTIMIZER, strategy, **options)
+    batches = as_tree(np.repeat(CENTRES[:, None], TAU, axis=1))
+
+    def after(number):
+        state = init_state(
+            as_tree(CENTRES[0]), OPTIMIZER, strategy, num_workers=M, reduction=reduction
+        )
+        state = state._replace(
+            params=jax.tree.map(jnp.add, state.params, as_tree(CENTRES)),
+            round=jnp.full(M, number, jnp.int32),
+        )
+        return as_rows(run(state, batches)[0].params)
+
+    np.testing.assert_array_equal(after(7), after(7))
+    assert (after(7) != after(8)).any()
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)

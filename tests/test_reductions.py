@@ -56,6 +56,7 @@ PAYLOADS = {
     "int4": (64 + 4) * LARGE // 128,
     "int2": (32 + 4) * LARGE // 128,
     "top_k": 8 * (1 + 2) * LARGE // 256,
+    "random_mask": 4 * LARGE // 32,
 }
 FORMS = {
     "tree": tree_form,
@@ -228,7 +229,7 @@ def test_the_payload_is_what_the_program_sends(name):
     one = {"w": jnp.zeros((LARGE // 64, 64), jnp.float32)}
 
     def worker(message):
-        return reduction.reduce(message, reduction.init(message))
+        return reduction.reduce(reduction.part.take(message), reduction.init(message))
 
     sent = payload_bytes(worker, to_workers(one, M), num_workers=M)
     assert sent == reduction.payload(one)

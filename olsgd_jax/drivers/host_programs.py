@@ -18,7 +18,7 @@ from olsgd_jax.drivers.forms.buckets import (
     from_buckets,
     to_buckets,
 )
-from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.base import Reduction, of_message
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.participation import Outgoing
 from olsgd_jax.round.round_parts import RoundParts
@@ -63,7 +63,7 @@ def make_programs(
         start: WorkerState, present: Present | None, *, number: int, num: int
     ) -> Outgoing:
         buckets = to_buckets(parts.outgoing(start, present), num, mesh)
-        return reduction.reduce(*buckets[number])
+        return of_message(reduction, start.round).reduce(*buckets[number])
 
     def mix_worker(
         start: WorkerState,

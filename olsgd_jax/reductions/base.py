@@ -9,6 +9,10 @@ message to the next:
     codec       shards <-> what is sent    makes the same mean in two steps, or None
     payload     message -> bytes           number of bytes that a worker sends
     is_lossless                            whether numbers arrive unchanged
+    part        message -> what is sent    all numbers, or some; the others stay as they
+                                           are on every worker
+    draw        draws -> reduction         the reduction of one message, if it rounds or
+                                           chooses at random; None if not
 
 `reduce` works on single elements or small blocks, so a message and its state can be cut
 into fragments that are reduced one by one. The state is what has not been sent yet:
@@ -18,9 +22,13 @@ it is added to the next message.
 from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import jax
+from jax import lax
+from jaxtyping import Array, Int, Key
+
 from olsgd_jax.reductions.codec import Codec
 from olsgd_jax.types import ArrayTree, Message, ReductionState
-from olsgd_jax.workers.axis import WORKERS
+from olsgd_jax.workers.axis import WORKERS, worker_axes
 
 
 @runtime_checkable
@@ -47,6 +55,25 @@ class Reduce(Protocol):
         ...
 
 
+class Part(NamedTuple):
+    """The numbers of a message that are sent."""
+
+    take: Callable[[Message], Message]  # message -> the numbers that are sent
+    # their mean, the worker's own message -> the message with the mean in their places
+    put: Callable[[Message, Message], Message]
+
+
+ALL = Part(take=lambda message: message, put=lambda mean, own: mean)
+"""Sends whole messages."""
+
+
+class Draws(NamedTuple):
+    """Keys of the random numbers of one message."""
+
+    shared: Key[Array, "*workers"]  # the same on all workers
+    own: Key[Array, "*workers"]  # a worker's own
+
+
 class Reduction(NamedTuple):
     """How messages become a mean. Built by functions such as `exact`.
 
@@ -68,11 +95,39 @@ class Reduction(NamedTuple):
     # How shards of the message are written, if they can be added up where they arrive.
     # The mean then takes two exchanges, for devices that cannot send and add at once.
     codec: Codec | None = None
+    # Which numbers are sent. The two exchanges, and whatever else cuts messages, see
+    # only these.
+    part: Part = ALL
+    draw: "Callable[[Draws], Reduction] | None" = None
 
     @property
     def is_compressed(self) -> bool:
         """Whether a codec writes messages in fewer bits, for two exchanges."""
         return self.codec is not None and not self.is_lossless
+
+
+def of_message(
+    reduction: Reduction, number: Int[Array, ""] | int, axis_name: Hashable = WORKERS
+) -> Reduction:
+    """Gives the reduction of one message; runs on each worker.
+
+    Random numbers follow from the number of the message alone, so a run that resumes
+    draws those that it would have drawn.
+
+    Args:
+      reduction: a reduction.
+      number: how many messages there were before; the same on all workers.
+      axis_name: name, or names, of the worker axis.
+
+    >>> from olsgd_jax import exact
+    >>> of_message(exact(), number=3).name
+    'exact'
+    """
+    if reduction.draw is None:
+        return reduction
+    shared = jax.random.fold_in(jax.random.key(0), number)
+    own = jax.random.fold_in(shared, lax.axis_index(worker_axes(axis_name)))
+    return reduction.draw(Draws(shared, own))
 
 
 def check_reduction(reduction: object) -> None:

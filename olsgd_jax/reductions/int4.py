@@ -4,7 +4,7 @@ from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.reductions.quantized import quantized
 
 
-def int4(error_feedback: float = 1.0) -> Reduction:
+def int4(error_feedback: float = 1.0, stochastic: bool = False) -> Reduction:
     """Builds a mean whose messages are sent in 4 bits: 0.13 of float32's bytes.
 
     In each message, the error is at most 1/14 of the largest number of a block.
@@ -12,6 +12,8 @@ def int4(error_feedback: float = 1.0) -> Reduction:
     Args:
       error_feedback: share of what rounding loses that is sent with the next message,
         in [0, 1]; 0 for none.
+      stochastic: round up or down at random, without bias, instead of to the nearest
+        value.
 
     >>> import jax, jax.numpy as jnp
     >>> from olsgd_jax import int4
@@ -21,4 +23,4 @@ def int4(error_feedback: float = 1.0) -> Reduction:
     >>> jax.vmap(worker, axis_name="workers")(jnp.array([14.0, 0.0]))
     Array([7., 7.], dtype=float32)
     """
-    return quantized(4, error_feedback)
+    return quantized(4, error_feedback, stochastic)

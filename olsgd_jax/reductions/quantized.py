@@ -15,10 +15,10 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, UInt8
+from jaxtyping import Array, Float, Key, UInt8
 
 from olsgd_jax._vectors import at_least_float32
-from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.base import Draws, Reduction
 from olsgd_jax.reductions.codec import Codec
 from olsgd_jax.reductions.compressed import compressed
 from olsgd_jax.types import ArrayTree, Message
@@ -27,17 +27,18 @@ BLOCK = 128
 """Numbers that share a scale: a row of a tile, as TPUs store arrays."""
 
 
-def quantized(bits: int, error_feedback: float) -> Reduction:
+def quantized(bits: int, error_feedback: float, stochastic: bool) -> Reduction:
     """Builds a mean whose messages are sent in 8, 4 or 2 bits per number.
-
-    Numbers are rounded to the nearest value. Error feedback corrects the bias that this
-    has, so that random rounding would only add noise.
 
     Args:
       bits: bits per number.
       error_feedback: share of what rounding loses that is sent with the next message.
+      stochastic: whether to round up or down at random, so that the expected result is
+        the number itself, instead of rounding to the nearest value. Workers draw
+        independently. By default not: the error is up to twice as large, and error
+        feedback corrects the bias of the nearest value anyway.
 
-    >>> quantized(8, error_feedback=1.0).payload({"w": jnp.zeros((32, 32))})
+    >>> quantized(8, error_feedback=1.0, stochastic=False).payload(jnp.zeros((32, 32)))
     1056
     """
 
@@ -45,19 +46,27 @@ def quantized(bits: int, error_feedback: float) -> Reduction:
         blocks = sum(-(-x.size // BLOCK) for x in jax.tree.leaves(message))
         return blocks * (BLOCK * bits // 8 + 4)
 
-    codec = Codec(
-        functools.partial(_encode, bits=bits),
-        functools.partial(_decode, bits=bits),
-        error_feedback,
-    )
-    return compressed(f"int{bits}", codec, payload)
+    def build(draws: Draws | None) -> Reduction:
+        def encode(shards: ArrayTree) -> ArrayTree:
+            if not stochastic:
+                return _encode(shards, bits)
+            # Outside a round, as if it were the first message.
+            key = jax.random.key(0) if draws is None else draws.own
+            return _encode(shards, bits, key)
+
+        codec = Codec(encode, functools.partial(_decode, bits=bits), error_feedback)
+        return compressed(f"int{bits}", codec, payload)
+
+    return build(None)._replace(draw=build if stochastic else None)
 
 
 def _top(bits: int) -> float:
     return 1.5 if bits == 2 else 2.0 ** (bits - 1) - 1
 
 
-def _encode(shards: ArrayTree, bits: int) -> ArrayTree:
+def _encode(
+    shards: ArrayTree, bits: int, key: Key[Array, ""] | None = None
+) -> ArrayTree:
     def encode(x: jax.Array) -> UInt8[Array, "shards rows columns"]:
         rows, top = _to_rows(x, bits), _top(bits)
         # Some compilers' maximum of a NaN and a number is the number.
@@ -66,12 +75,23 @@ def _encode(shards: ArrayTree, bits: int) -> ArrayTree:
         scale = (largest / top).astype(jnp.float32)
         wide = scale[..., None].astype(rows.dtype)
         # The scale of a block of zeros is 0.
-        q = jnp.round(rows / jnp.where(wide == 0, 1, wide) + top)
+        q = rows / jnp.where(wide == 0, 1, wide) + top
+        q = jnp.round(q) if key is None else jnp.floor(q + _uniform(key, q))
         packed = _pack(jnp.clip(q, 0, 2 * top).astype(jnp.uint8), bits)
         # In one array: a device may run only one collective at a time.
         return jnp.concatenate([packed, _to_bytes(scale)], axis=1)
 
     return jax.tree.map(encode, shards)
+
+
+def _uniform(key: Key[Array, ""], like: jax.Array) -> Float[Array, "rows columns"]:
+    """Draws numbers between 0 and 1: the same for all shards of an array.
+
+    Shards that are copies of a sum must be coded alike, and others are sums of numbers
+    of their own.
+    """
+    bits = jax.random.bits(key, like.shape[1:], jnp.uint16)
+    return (bits.astype(like.dtype) + 0.5) / 2**16
 
 
 def _decode(code: ArrayTree, like: ArrayTree, bits: int) -> ArrayTree:

@@ -2,7 +2,9 @@
 
 from collections.abc import Hashable
 
-from olsgd_jax.reductions.base import Reduction
+import jax
+
+from olsgd_jax.reductions.base import ALL, Reduction
 from olsgd_jax.round.participation import arrived, outgoing
 from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.types import (
@@ -24,6 +26,32 @@ def sends_gradients(strategy: Strategy) -> bool:
     [True, False, False]
     """
     return strategy.mean_of == "gradients" and strategy.reduce_grads is keep_grads
+
+
+def check_shared(
+    strategy: Strategy, reduction: Reduction, strategy_state: StrategyState
+) -> None:
+    """Raises if numbers that are not sent would break what a strategy's workers share.
+
+    Args:
+      strategy: how workers communicate.
+      reduction: how messages become a mean.
+      strategy_state: a state of the strategy, or its shapes.
+
+    >>> import jax.numpy as jnp
+    >>> from olsgd_jax import easgd, random_mask
+    >>> strategy = easgd(moving_rate=0.1, num_workers=2)
+    >>> check_shared(strategy, random_mask(), strategy.init(jnp.zeros(3)))
+    Traceback (most recent call last):
+    ValueError: reduction must send whole messages under easgd, got random_mask; ...
+    """
+    shares = strategy.common or jax.tree.leaves(strategy_state)
+    if shares and reduction.part is not ALL:
+        raise ValueError(
+            f"reduction must send whole messages under {strategy.name}, got "
+            f"{reduction.name}; use cocod_sgd or local_sgd, whose workers share only "
+            "the mean, or another reduction, such as top_k()"
+        )
 
 
 def init_reduction(

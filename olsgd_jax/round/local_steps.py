@@ -16,7 +16,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.base import Reduction, of_message
 from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.difference import Difference
 from olsgd_jax.round.gradients import mean_once, reduce_gradients
@@ -121,6 +121,7 @@ def make_local_steps(
         present: Present | None = None,
     ) -> Steps:
         round_key = jax.random.fold_in(state.key, state.round)
+        sync_period = jax.tree.leaves(batches)[0].shape[0]
 
         def local_step(k: Int[Array, ""], batch: Batch, state: WorkerState):
             key = jax.random.fold_in(round_key, k)
@@ -129,10 +130,11 @@ def make_local_steps(
                 return value_and_grads(params, state.model_state, batch, key)
 
             (value, model_state), grads = evaluate(trained(state.params))
-            kept = state.reduction_state
+            number = state.round * sync_period + k.astype(jnp.int32)
+            kept, now = state.reduction_state, of_message(reduction, number)
             states = state.strategy_state, kept.gradients
             grads, (strategy_state, of_gradients) = reduce_gradients(
-                strategy, reduction, grads, states, present
+                strategy, now, grads, states, present
             )
             if averages_grads:
                 mean_value = partial(mean_once, of_loss, value, present)
@@ -166,7 +168,6 @@ def make_local_steps(
                 fragments, (state, value) = carry(fragments, k, step, state)
             return (state, fragments), value
 
-        sync_period = jax.tree.leaves(batches)[0].shape[0]
         inputs = (jnp.arange(sync_period), batches)
         (end, sent), losses = lax.scan(step_and_carry, (state, fragments), inputs)
         if present is not None:

@@ -8,7 +8,7 @@ import jax
 import optax
 
 from olsgd_jax._checks import check_choice
-from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.base import Reduction, of_message
 from olsgd_jax.round.absence import keep_absent
 from olsgd_jax.round.difference import Difference, from_mean, own_state, to_send
 from olsgd_jax.round.gradients import sends_gradients
@@ -85,12 +85,18 @@ def make_round_parts(
     """
     check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
 
-    def models_out(state: WorkerState, present: Present | None = None) -> Outgoing:
-        models = models_message(
+    def message_of(state: WorkerState) -> Message:
+        return models_message(
             strategy, state.params, state.model_state, model_state_policy
         )
-        kept = state.reduction_state.models
-        return outgoing(reduction, to_send(models, kept), own_state(kept), present)
+
+    def models_out(state: WorkerState, present: Present | None = None) -> Outgoing:
+        kept, part = (
+            state.reduction_state.models,
+            of_message(reduction, state.round).part,
+        )
+        message = part.take(to_send(message_of(state), kept))
+        return outgoing(reduction, message, own_state(kept), present)
 
     def mixed(
         mix: Callable,
@@ -124,6 +130,8 @@ def make_round_parts(
         before = start.reduction_state.models
         mean, own, num_present = arrived(reduction, sent, own_state(before), present)
         mean, kept = from_mean(mean, own, before)
+        part = of_message(reduction, start.round).part
+        mean = part.put(mean, message_of(start if is_delayed else end))
         if present is None or num_present is None:
             return mixed(strategy.mix, start, end, mean, kept)
         mix_of_present = strategy.mix
@@ -133,11 +141,11 @@ def make_round_parts(
         after = mixed(mix_of_present, start, end, mean, kept)
         return keep_absent(strategy, start, after, present, num_present)
 
+    is_delayed = strategy.mean_of == "start"
     local_steps = make_local_steps(loss, optimizer, strategy, reduction, gradient)
     stepped = ("params", "model_state", "opt_state")
     if strategy.reduce_grads is not keep_grads:
         stepped += ("strategy_state",)
     if sends_gradients(strategy):
         stepped += ("reduction_state",)
-    is_delayed = strategy.mean_of == "start"
     return RoundParts(is_delayed, local_steps, stepped, models_out, mix)

@@ -18,7 +18,7 @@ from olsgd_jax._tree_checks import (
 from olsgd_jax.reductions.base import Reduction, check_reduction
 from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.difference import init_difference
-from olsgd_jax.round.gradients import init_reduction
+from olsgd_jax.round.gradients import check_shared, init_reduction
 from olsgd_jax.round.local_steps import PerMessage, WorkerState
 from olsgd_jax.round.optimizer_checks import (
     check_hyperparameters,
@@ -89,6 +89,7 @@ def init_state(
         params, model_state = models
         opt_state = init_optimizer(optimizer, params)
         strategy_state = _init_strategy(strategy, params)
+        check_shared(strategy, reduction, strategy_state)
         return WorkerState(
             params,
             model_state,

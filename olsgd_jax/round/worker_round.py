@@ -15,7 +15,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float
 
-from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.base import Reduction, of_message
 from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.local_steps import Carry, Gradient, Steps, WorkerState
 from olsgd_jax.round.participation import Outgoing
@@ -114,15 +114,16 @@ def make_worker_round(
             with jax.named_scope("local_steps"):
                 return parts.local_steps(start, batches, fragments, carry, present)
 
+        now = of_message(reduction, start.round)
         match strategy.mean_of:
             case "start":
                 # The two share no data, so they can run at the same time.
                 outgoing = parts.outgoing(start, present)
                 num_steps = jax.tree.leaves(batches)[0].shape[0]
-                sent, steps = form(reduction, outgoing, local_steps, num_steps)
+                sent, steps = form(now, outgoing, local_steps, num_steps)
             case "end" | "gradients":
                 steps = local_steps()
-                sent = reduction.reduce(*parts.outgoing(steps.end, present))
+                sent = now.reduce(*parts.outgoing(steps.end, present))
         with jax.named_scope("mix"):
             state = parts.mix(start, steps.end, sent, present)
         return state, RoundRecord(steps.losses)

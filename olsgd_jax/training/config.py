@@ -33,7 +33,11 @@ _below_1 = between(0, 1, "[)")
 
 def _defaults(builder: Callable) -> dict[str, float]:
     parameters = inspect.signature(builder).parameters.values()
-    return {x.name: x.default for x in parameters}
+    # Arguments are numbers: 0 or 1 for no or yes.
+    return {
+        x.name: int(x.default) if isinstance(x.default, bool) else x.default
+        for x in parameters
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +45,8 @@ class Config:
     """Options of a training run.
 
     A config is complete: `strategy_args=None` becomes the strategy's defaults when the
-    config is made, and `reduction_args=None` the reduction's, so that a record says
-    what ran. To change the strategy of a config, change both:
+    config is made, and what `reduction_args` leaves out the reduction's, so that a
+    record says what ran. To change the strategy of a config, change both:
     `replace(config, strategy="slowmo", strategy_args=None)`. `train` looks up the names
     of data sets, partitions, models, strategies and reductions. An epoch is the number
     of local steps in which workers go through their examples once, on average.
@@ -50,8 +54,8 @@ class Config:
     >>> from olsgd_jax.training import Config
     >>> Config(num_workers=8).strategy_args
     {'pullback': 0.6, 'anchor_momentum': 0.7}
-    >>> Config(reduction="int8").reduction_args
-    {'error_feedback': 1.0}
+    >>> Config(reduction="int8", reduction_args={"stochastic": 1}).reduction_args
+    {'error_feedback': 1.0, 'stochastic': 1}
     >>> Config(sync_period=0)
     Traceback (most recent call last):
     ValueError: sync_period must be at least 1, got 0
@@ -138,18 +142,14 @@ class Config:
     def __post_init__(self) -> None:
         """Checks all options, and fills in arguments of strategy and reduction."""
         settle_options(self)
-        own: dict[str, dict[str, float]] = {
-            "strategy_args": {},
-            "reduction_args": {},
-        }
-        if self.strategy in STRATEGIES:
-            own["strategy_args"] = dict(STRATEGIES[self.strategy].args)
+        strategy_args, reduction_args = self.strategy_args, self.reduction_args or {}
+        if strategy_args is None and self.strategy in STRATEGIES:
+            strategy_args = STRATEGIES[self.strategy].args
         if self.reduction in REDUCTIONS:
-            own["reduction_args"] = _defaults(REDUCTIONS[self.reduction])
-        for name, args in own.items():
-            given = getattr(self, name)
-            # Copied, so that a config does not change with the registry or the caller.
-            object.__setattr__(self, name, dict(args if given is None else given))
+            reduction_args = {**_defaults(REDUCTIONS[self.reduction]), **reduction_args}
+        # Copied, so that a config does not change with the registry or the caller.
+        object.__setattr__(self, "strategy_args", dict(strategy_args or {}))
+        object.__setattr__(self, "reduction_args", dict(reduction_args))
 
     def num_steps(self, num_rounds: int) -> int:
         """Counts the local steps that a worker takes in the first rounds."""

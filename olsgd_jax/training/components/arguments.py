@@ -30,7 +30,7 @@ def built(
     >>> from olsgd_jax import int8
     >>> built("reduction", "int8", int8, {"rank": 2})
     Traceback (most recent call last):
-    ValueError: reduction_args must fit int8(error_feedback), got {'rank': 2}; ...
+    ValueError: reduction_args must fit int8(error_feedback, stochastic), got ...
     """
     signature, told = inspect.signature(builder), told or {}
     try:
@@ -41,8 +41,20 @@ def built(
             f"{kind}_args must fit {name}({', '.join(names)}), "
             f"got {given}; pass {kind}_args=None for its defaults"
         ) from error
+    given = {
+        name: _as_flag(f"{kind}_args[{name!r}]", x)
+        if isinstance(signature.parameters[name].default, bool)
+        else x
+        for name, x in given.items()
+    }
     try:
         return builder(**given, **told)
     except (TypeError, ValueError) as error:
         # All arguments are numbers, so their values must be wrong.
         raise ValueError(f"{kind}_args: {error}") from error
+
+
+def _as_flag(name: str, value: float) -> bool:
+    if value not in (0, 1):
+        raise ValueError(f"{name} must be 0 or 1, got {value:g}")
+    return bool(value)
