@@ -427,5 +427,6 @@ def test_the_largest_numbers_of_every_block_arrive():
 
 
 def test_a_fraction_that_no_block_has_is_refused_with_the_nearest():
-    with pytest.raises(ValueError, match=r"pass 26/256 = 0.101562"):
+    message = "fraction must be a multiple of 1/256, got 0.1; pass 26/256 = 0.101562"
+    with pytest.raises(ValueError, match=message):
         top_k(fraction=0.1)

@@ -161,5 +161,6 @@ def test_workers_that_share_more_than_the_mean_refuse_it(strategy):
 
 
 def test_a_fraction_of_no_whole_number_is_refused_with_the_nearest():
-    with pytest.raises(ValueError, match=r"got 0.3; pass 1/3 = 0.333333"):
+    message = "fraction must be 1/n for a whole n, got 0.3; pass 1/3 = 0.333333"
+    with pytest.raises(ValueError, match=message):
         random_mask(fraction=0.3)
