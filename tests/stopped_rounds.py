@@ -15,7 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from olsgd_jax import exact, init_state, int4, int8, make_round, worker_mesh
+from olsgd_jax import (
+    exact,
+    init_state,
+    int4,
+    int8,
+    make_round,
+    random_mask,
+    worker_mesh,
+)
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training import Checkpoints, Config, build_strategy, join, meet
 
@@ -38,6 +46,8 @@ WAYS = {
     "shard_map, host": (DELAYED, {}, {"driver": "host"}),
     "fsdp": (("overlap_local_sgd",), {"fsdp": 2}, {}),
     "compressed": (("sync_sgd", "local_sgd"), {}, {"reduction": int4()}),
+    "stochastic": (("sync_sgd", "cocod_sgd"), {}, {"reduction": int4(stochastic=True)}),
+    "random mask": (("cocod_sgd", "local_sgd"), {}, {"reduction": random_mask(0.5)}),
     "compressed, streamed": (DELAYED, {}, {"stream": True, "reduction": int4()}),
     "compressed, host": (DELAYED, {}, {"driver": "host", "reduction": int8()}),
 }

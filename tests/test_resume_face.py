@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax.training.train_state import TrainState
 
-from olsgd_jax import distribute, int8, on_workers, to_workers
+from olsgd_jax import distribute, int8, on_workers, random_mask, to_workers
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training import Checkpoints
 from tests.helpers import by_name, mesh_of
@@ -35,11 +35,17 @@ def transformations():
     built = {name: build_one(name, M) for name in STRATEGIES}
     optimizer = optax.sgd(0.1, momentum=0.9)
     plain = {name: distribute(optimizer, x, TAU) for name, x in built.items()}
-    compressed = {
-        f"{name}, int8": distribute(optimizer, built[name], TAU, reduction=int8())
-        for name in ("local_sgd", "overlap_local_sgd")
+    reductions = {
+        ("local_sgd", "int8"): int8(),
+        ("sync_sgd", "stochastic"): int8(stochastic=True),
+        ("overlap_local_sgd", "stochastic"): int8(stochastic=True),
+        ("cocod_sgd", "random mask"): random_mask(0.5),
     }
-    return plain | compressed
+    reduced = {
+        f"{name}, {which}": distribute(optimizer, built[name], TAU, reduction=x)
+        for (name, which), x in reductions.items()
+    }
+    return plain | reduced
 
 
 def train_step(state, batch):
