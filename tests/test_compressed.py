@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -313,7 +314,7 @@ def test_stochastic_rounding_has_no_bias(name):
 
     def arrive(key):
         codec = codec_of(Draws(shared=key, own=key)).codec
-        return codec.decode(codec.encode(shards), shards)
+        return codec.decode(codec.encode(shards, *codec.draws), shards)
 
     arrived = np.asarray(jax.vmap(arrive)(keys))
     step = {"int8": 1 / 127, "int2": 2 / 3}[name]
@@ -334,7 +335,8 @@ def test_workers_round_independently_and_anew():
 
     def sent(message, number):
         codec = of_message(reduction, number).codec
-        return codec.decode(codec.encode(message[None]), message[None])[0]
+        code = codec.encode(message[None], *codec.draws)
+        return codec.decode(code, message[None])[0]
 
     run = jax.vmap(sent, in_axes=(0, None), axis_name=WORKERS)
     first, second = (np.asarray(run(messages, number)) for number in (0, 1))
@@ -342,6 +344,38 @@ def test_workers_round_independently_and_anew():
         # As often up as down: about half of the numbers differ, where they are not
         # next to a value that can be sent.
         assert 0.2 < (first[0] != other).mean() < 0.5
+
+
+def test_workers_of_several_devices_draw_too():
+    strategy, means = STRATEGIES["cocod_sgd"], []
+    params = {"a": jnp.zeros((8, 4)), "b": jnp.zeros(6)}
+    draw = np.random.default_rng(5).normal
+    centres = jax.tree.map(lambda x: jnp.asarray(draw(size=(2, *x.shape))), params)
+    # All examples of a worker's batch are the same.
+    batches = jax.tree.map(
+        lambda x: jnp.broadcast_to(x[:, None, None], (2, TAU, 2, *x.shape[1:])), centres
+    )
+    for stochastic in (False, True):
+        mesh, reduction = worker_mesh(2, fsdp=2), int4(stochastic=stochastic)
+        run = make_round(
+            loss,
+            OPTIMIZER,
+            strategy,
+            sync_period=TAU,
+            mesh=mesh,
+            reduction=reduction,
+            platform=Platform(exchange_form(flat_form(mesh), mesh), {}),
+        )
+        state = init_state(params, OPTIMIZER, strategy, mesh=mesh, reduction=reduction)
+        for _ in range(30):
+            state, _ = run(state, batches)
+        means.append(jax.tree.map(lambda x: x.mean(axis=0), state.params))
+    nearest, drawn = means
+    expected = jax.tree.map(lambda x: x.mean(axis=0), centres)
+    # The workers stay apart by about 1, of which four bits lose up to 1/7.
+    chex.assert_trees_all_close(nearest, expected, atol=0.15)
+    chex.assert_trees_all_close(drawn, expected, atol=0.15)
+    assert (drawn["a"] != nearest["a"]).any()
 
 
 def test_a_run_draws_from_the_number_of_its_rounds():

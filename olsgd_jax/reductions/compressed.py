@@ -74,17 +74,17 @@ def _two_exchanges(
     def with_own(sent: ArrayTree) -> ArrayTree:
         return jax.tree.map(lambda x, y: put_own(x, own(y)), sent, shards)
 
-    code = codec.encode(shards)
+    code = codec.encode(shards, *codec.draws)
     sent = codec.decode(code, shards)
     if shares_slot(axis_name):
         # Lanes cannot exchange shards with those of other slots, but add up with them.
         sums = lax.psum(jax.tree.map(lambda x: x / m, with_own(sent)), axes)
-        mean = codec.decode(codec.encode(sums), sums)
+        mean = codec.decode(codec.encode(sums, *codec.draws), sums)
         total, shared = jax.tree.map(own, sums), jax.tree.map(own, mean)
     else:
         received = with_own(codec.decode(send_shards(code, axes), shards))
         total = jax.tree.map(lambda x: jnp.sum(x / m, 0, keepdims=True), received)
-        of_sum = codec.encode(total)
+        of_sum = codec.encode(total, *codec.draws)
         shared = codec.decode(of_sum, total)
         mean = codec.decode(lax.all_gather(of_sum, axes, tiled=True), shards)
     lost = jax.tree.map(

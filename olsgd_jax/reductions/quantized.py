@@ -47,14 +47,12 @@ def quantized(bits: int, error_feedback: float, stochastic: bool) -> Reduction:
         return blocks * (BLOCK * bits // 8 + 4)
 
     def build(draws: Draws | None) -> Reduction:
-        def encode(shards: ArrayTree) -> ArrayTree:
-            if not stochastic:
-                return _encode(shards, bits)
-            # Outside a round, as if it were the first message.
-            key = jax.random.key(0) if draws is None else draws.own
-            return _encode(shards, bits, key)
-
-        codec = Codec(encode, functools.partial(_decode, bits=bits), error_feedback)
+        codec = Codec(
+            functools.partial(_encode, bits=bits, stochastic=stochastic),
+            functools.partial(_decode, bits=bits),
+            error_feedback,
+            draws=() if draws is None else (draws.own,),
+        )
         return compressed(f"int{bits}", codec, payload)
 
     return build(None)._replace(draw=build if stochastic else None)
@@ -65,7 +63,7 @@ def _top(bits: int) -> float:
 
 
 def _encode(
-    shards: ArrayTree, bits: int, key: Key[Array, ""] | None = None
+    shards: ArrayTree, *draws: Key[Array, "*workers"], bits: int, stochastic: bool
 ) -> ArrayTree:
     def encode(x: jax.Array) -> UInt8[Array, "shards rows columns"]:
         rows, top = _to_rows(x, bits), _top(bits)
@@ -76,7 +74,7 @@ def _encode(
         wide = scale[..., None].astype(rows.dtype)
         # The scale of a block of zeros is 0.
         q = rows / jnp.where(wide == 0, 1, wide) + top
-        q = jnp.round(q) if key is None else jnp.floor(q + _uniform(key, q))
+        q = jnp.floor(q + _uniform(draws, q)) if stochastic else jnp.round(q)
         packed = _pack(jnp.clip(q, 0, 2 * top).astype(jnp.uint8), bits)
         # In one array: a device may run only one collective at a time.
         return jnp.concatenate([packed, _to_bytes(scale)], axis=1)
@@ -84,12 +82,16 @@ def _encode(
     return jax.tree.map(encode, shards)
 
 
-def _uniform(key: Key[Array, ""], like: jax.Array) -> Float[Array, "rows columns"]:
-    """Draws numbers between 0 and 1: the same for all shards of an array.
+def _uniform(
+    draws: tuple[Key[Array, "*workers"], ...], like: jax.Array
+) -> Float[Array, "rows columns"]:
+    """Draws numbers between 0 and 1, the same for all shards of an array.
 
-    Shards that are copies of a sum must be coded alike, and others are sums of numbers
-    of their own.
+    In the second exchange the shards are copies of one sum. Coded differently, they
+    would give the workers different means.
     """
+    # Outside a round, as if it were the first message.
+    [key] = draws or [jax.random.key(0)]
     bits = jax.random.bits(key, like.shape[1:], jnp.uint16)
     return (bits.astype(like.dtype) + 0.5) / 2**16
 

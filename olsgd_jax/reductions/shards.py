@@ -73,7 +73,7 @@ def start_exchange(
     for error in errors:
         plus = jax.tree.map(lambda x, e: x + e.astype(x.dtype), shards, error)
         shards = where(adds_up, plus, shards)
-    code = on_devices(codec.encode)(shards)
+    code = on_devices(codec.encode)(shards, *codec.draws)
 
     def finish(received: ArrayTree) -> tuple[ArrayTree, tuple]:
         decode = on_devices(codec.decode)

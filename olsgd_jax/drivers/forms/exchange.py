@@ -25,6 +25,7 @@ from olsgd_jax.reductions.shards import Mapped, start_exchange
 from olsgd_jax.round.local_steps import Step, Steps, WorkerState
 from olsgd_jax.round.participation import Outgoing, choose
 from olsgd_jax.round.worker_round import Form
+from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.axis import WORKERS, platform_here, worker_count
 from olsgd_jax.workers.mesh import FSDP
 from olsgd_jax.workers.sharding import on_shards, shard_specs
@@ -66,10 +67,21 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
 
 
 def on_devices(mesh: Mesh | None, spec: PartitionSpec) -> Mapped:
-    """Runs functions of shards on each device of a worker, on its own part of them."""
-    return lambda fn: (
-        lambda *trees: on_shards(fn, mesh, (spec,) * len(trees), spec)(*trees)
-    )
+    """Runs functions of shards on each device of a worker, on its own part of them.
+
+    Keys are the same for all of them.
+    """
+
+    def spec_of(x: jax.Array) -> PartitionSpec:
+        return spec if x.ndim else PartitionSpec()
+
+    def mapped(fn: Callable) -> Callable:
+        def on_each(*trees: ArrayTree) -> ArrayTree:
+            return on_shards(fn, mesh, jax.tree.map(spec_of, trees), spec)(*trees)
+
+        return on_each
+
+    return mapped
 
 
 def exchange_fragment(
