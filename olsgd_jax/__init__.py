@@ -29,6 +29,7 @@ from olsgd_jax.reductions.exact import exact, worker_mean
 from olsgd_jax.reductions.int2 import int2
 from olsgd_jax.reductions.int4 import int4
 from olsgd_jax.reductions.int8 import int8
+from olsgd_jax.reductions.low_rank import low_rank
 from olsgd_jax.reductions.random_mask import random_mask
 from olsgd_jax.reductions.send_nothing import send_nothing
 from olsgd_jax.reductions.top_k import top_k
@@ -72,6 +73,7 @@ __all__ = [
     "int4",
     "int8",
     "local_sgd",
+    "low_rank",
     "make_round",
     "make_worker_round",
     "model_of",

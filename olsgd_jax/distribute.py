@@ -29,11 +29,12 @@ from jaxtyping import Array, Bool, Int
 from olsgd_jax._checks import check_count
 from olsgd_jax._tree_checks import check_params
 from olsgd_jax.drivers.arrivals import last_needed
-from olsgd_jax.drivers.forms.fragments import (
-    carry_fragment,
-    cut_fragments,
-    join_fragments,
-    run_if,
+from olsgd_jax.drivers.forms.fragments import run_if
+from olsgd_jax.drivers.forms.transit import (
+    begin_transit,
+    carry_transit,
+    finish_transit,
+    init_transit,
 )
 from olsgd_jax.drivers.step_checks import GRADIENTS
 from olsgd_jax.reductions.base import ALL, Reduction, check_reduction, of_message
@@ -70,7 +71,7 @@ class DistributedState(NamedTuple):
     opt_state: OptState
     strategy_state: StrategyState
     start: Params  # x, the start of the round; () if the mix does not use it
-    fragments: ArrayTree  # x in τ fragments, the first k averaged; () if not delayed
+    fragments: ArrayTree  # x in transit (see `transit`); () if not delayed
     step: Int[Array, "*workers"]  # k in [0, τ), local steps of this round so far
     round: Int[Array, "*workers"]  # rounds so far, or steps if gradients are averaged
     # for gradients, for fragments or for the ends
@@ -128,10 +129,11 @@ def distribute(
         check_shared(strategy, reduction, strategy_state)
         keeps_start = _uses_start(strategy, params, strategy_state)
         keeps_start |= is_delayed and reduction.part is not ALL
-        fragments = ()
         if is_delayed:
-            fragments = cut_fragments(reduction.part.take(params), sync_period)
-        kept = init_reduction(strategy, reduction, fragments if is_delayed else params)
+            sent = reduction.part.take(params)
+            fragments, kept = init_transit(reduction, sent, sync_period)
+        else:
+            fragments, kept = (), init_reduction(strategy, reduction, params)
         if strategy.mean_of != "gradients":
             kept = init_difference(reduction, params, kept)
         return DistributedState(
@@ -177,17 +179,17 @@ def distribute(
         begun, own = (state.start, state.fragments), own_state(kept)
         keeps_start = bool(jax.tree.leaves(state.start))
 
-        def begin(_: tuple) -> tuple[Params, ArrayTree]:
-            message = now.part.take(to_send(params, kept))
-            return (
-                params if keeps_start else (),
-                cut_fragments(message, sync_period) if is_delayed else (),
-            )
+        def begin(before: tuple) -> tuple[Params, ArrayTree]:
+            start, fragments = before
+            if is_delayed:
+                outgoing = now.part.take(to_send(params, kept)), own
+                fragments = begin_transit(now, outgoing, fragments, sync_period)
+            return params if keeps_start else start, fragments
 
         start, fragments = lax.cond(k == 0, begin, lambda same: same, begun)
         if is_delayed:
-            (fragments, own), updates = carry_fragment(
-                now, (fragments, own), k, updates, axis_name
+            (fragments, own), updates = carry_transit(
+                now, (fragments, own), k, updates, axis_name, sync_period
             )
 
         def mix(
@@ -198,7 +200,9 @@ def distribute(
         ) -> tuple[Grads, StrategyState, ArrayTree, ReductionState | Difference]:
             end, own = optax.apply_updates(params, updates), own_state(kept)
             if is_delayed:
-                mean = join_fragments(fragments, jax.eval_shape(now.part.take, params))
+                like = jax.eval_shape(now.part.take, params)
+                outgoing = fragments, own
+                mean, own = finish_transit(now, outgoing, like, sync_period)
             else:
                 message = now.part.take(to_send(end, kept))
                 mean, own = now.reduce(message, own, axis_name)

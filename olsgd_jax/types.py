@@ -64,8 +64,8 @@ Present: TypeAlias = Bool[Array, "*workers"] | Bool[np.ndarray, "*workers"]
 Message: TypeAlias = Any
 """A tree of arrays that a worker sends."""
 
-ReductionState: TypeAlias = tuple[Any, ...]
-"""A reduction's state: trees of the message's shape, or none."""
+ReductionState: TypeAlias = Any
+"""A reduction's state: a tuple, of trees of the message's shape if messages are cut."""
 
 Mean: TypeAlias = Callable[[ArrayTree], ArrayTree]
 """Averages a tree over all workers."""

@@ -20,6 +20,7 @@ from olsgd_jax import (
     init_state,
     int4,
     int8,
+    low_rank,
     make_round,
     random_mask,
     worker_mesh,
@@ -50,10 +51,13 @@ WAYS = {
     "random mask": (("cocod_sgd", "local_sgd"), {}, {"reduction": random_mask(0.5)}),
     "compressed, streamed": (DELAYED, {}, {"stream": True, "reduction": int4()}),
     "compressed, host": (DELAYED, {}, {"driver": "host", "reduction": int8()}),
+    "low rank": (("sync_sgd", "local_sgd"), {}, {"reduction": low_rank(2)}),
+    "low rank, streamed": (DELAYED, {}, {"stream": True, "reduction": low_rank(2)}),
+    "low rank, host": (DELAYED, {}, {"driver": "host", "reduction": low_rank(2)}),
 }
 OF_PROCESSES = (
     "shard_map", "shard_map, streamed", "shard_map, host",
-    "compressed", "compressed, streamed", "compressed, host",
+    "compressed", "compressed, streamed", "compressed, host", "low rank, host",
 )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ PAYLOADS = {
     "int2": (32 + 4) * LARGE // 128,
     "top_k": 8 * (1 + 2) * LARGE // 256,
     "random_mask": 4 * LARGE // 32,
+    "low_rank": 4 * 4 * (LARGE // 64 + 64),
 }
 FORMS = {
     "tree": tree_form,

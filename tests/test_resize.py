@@ -57,10 +57,15 @@ def state_of(strategy, num_workers, reduction="exact"):
         model_state=MODEL_STATE,
         reduction=components.reduction,
     )
-    unsent, models = state.reduction_state, state.reduction_state.models
+    take_shared = components.reduction.take_shared
+
+    def unsent(kept):
+        return take_shared(random(kept, shared=False), random(kept, shared=True))
+
+    models = state.reduction_state.models
     if isinstance(models, Difference):
         reference = random(models.reference, shared=True)
-        models = Difference(reference, random(models.own, shared=False))
+        models = Difference(reference, unsent(models.own))
     own = {x: getattr(state.strategy_state, x) for x in components.strategy.own}
     kept = random(state.strategy_state, shared=True)
     return state._replace(
@@ -69,8 +74,8 @@ def state_of(strategy, num_workers, reduction="exact"):
         opt_state=random(state.opt_state, "opt_state" in components.strategy.common),
         strategy_state=kept._replace(**random(own, shared=False)) if own else kept,
         round=jnp.full_like(state.round, 9),
-        reduction_state=unsent._replace(
-            gradients=random(unsent.gradients, shared=False), models=models
+        reduction_state=state.reduction_state._replace(
+            gradients=unsent(state.reduction_state.gradients), models=models
         ),
     )
 
@@ -209,6 +214,24 @@ def test_neither_is_what_a_reduction_has_not_sent(strategy, what):
             chex.assert_trees_all_equal(
                 rows(after.reference, worker), rows(before.reference, 0)
             )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "what"), [("sync_sgd", "gradients"), ("cocod_sgd", "models")]
+)
+def test_all_workers_get_the_q_of_a_mean_in_low_rank(strategy, what):
+    def kept(state):
+        return own_state(getattr(state.reduction_state, what))
+
+    old, new = map(kept, change(strategy, 5, 3, None, "low_rank"))
+    for x, y in zip(old.error, new.error, strict=True):
+        close(y, x[:3] + x.mean(axis=0) - x[:3].mean(axis=0))
+    chex.assert_trees_all_equal(new.q, rows(old.q, slice(3)))
+    old, new = map(kept, change(strategy, 3, 5, None, "low_rank"))
+    for x, y in zip(old.error, new.error, strict=True):
+        np.testing.assert_array_equal(y, np.concatenate([x, np.zeros_like(x[:2])]))
+    for worker in range(5):
+        chex.assert_trees_all_equal(rows(new.q, worker), rows(old.q, 0))
 
 
 @pytest.mark.parametrize("sizes", SIZES)

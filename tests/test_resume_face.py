@@ -9,7 +9,14 @@ import optax
 import pytest
 from flax.training.train_state import TrainState
 
-from olsgd_jax import distribute, int8, on_workers, random_mask, to_workers
+from olsgd_jax import (
+    distribute,
+    int8,
+    low_rank,
+    on_workers,
+    random_mask,
+    to_workers,
+)
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training import Checkpoints
 from tests.helpers import by_name, mesh_of
@@ -40,6 +47,8 @@ def transformations():
         ("sync_sgd", "stochastic"): int8(stochastic=True),
         ("overlap_local_sgd", "stochastic"): int8(stochastic=True),
         ("cocod_sgd", "random mask"): random_mask(0.5),
+        ("local_sgd", "low rank"): low_rank(2),
+        ("overlap_local_sgd", "low rank"): low_rank(2),
     }
     reduced = {
         f"{name}, {which}": distribute(optimizer, built[name], TAU, reduction=x)

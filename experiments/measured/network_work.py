@@ -10,6 +10,7 @@ import optax
 from jax.sharding import Mesh
 
 from olsgd_jax import (
+    REDUCTIONS,
     Reduction,
     Strategy,
     WorkerState,
@@ -109,6 +110,9 @@ def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
     """Lists what a worker passes to the means of a round, in order."""
     params = _params(work)
     strategy, stream = strategy_of(work, num_workers)
+    is_cut = REDUCTIONS[work.reduction]().two_means is None
+    if strategy.mean_of == "start" and not is_cut:
+        return [params]
     if stream:
         fragments, num = cut_fragments(params, work.sync_period), work.sync_period
         return [jax.tree.map(operator.itemgetter(k), fragments) for k in range(num)]

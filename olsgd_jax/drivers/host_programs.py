@@ -59,10 +59,14 @@ def make_programs(
            [3.]], dtype=float32)}
     """
 
+    # Two means in turn need the message as it is.
+    is_cut = reduction.two_means is None
+
     def mean_of_bucket(
         start: WorkerState, present: Present | None, *, number: int, num: int
     ) -> Outgoing:
-        buckets = to_buckets(parts.outgoing(start, present), num, mesh)
+        outgoing = parts.outgoing(start, present)
+        buckets = to_buckets(outgoing, num, mesh) if is_cut else [outgoing]
         return of_message(reduction, start.round).reduce(*buckets[number])
 
     def mix_worker(
@@ -71,7 +75,11 @@ def make_programs(
         sent: list[Outgoing],
         present: Present | None,
     ) -> list[ArrayTree]:
-        arrived = from_buckets(sent, parts.outgoing(start, present), mesh)
+        [arrived] = (
+            [from_buckets(sent, parts.outgoing(start, present), mesh)]
+            if is_cut
+            else sent
+        )
         after = parts.mix(start, start._replace(**stepped), arrived, present)
         return [getattr(after, name) for name in changed_by_mix(present)]
 
@@ -82,7 +90,7 @@ def make_programs(
         state, present = jax.tree.unflatten(structure, types)
         outgoing = on_workers(parts.outgoing, mesh, mapping)
         message, _ = jax.eval_shape(outgoing, state, present)
-        num = count_buckets(jax.eval_shape(_of_first_worker, message))
+        num = count_buckets(jax.eval_shape(_of_first_worker, message)) if is_cut else 1
         codes = [partial(mean_of_bucket, number=i, num=num) for i in range(num)]
         means = [jax.jit(on_workers(code, mesh, mapping)) for code in codes]
         buckets = [jax.eval_shape(mean, state, present) for mean in means]

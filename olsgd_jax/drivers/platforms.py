@@ -87,7 +87,8 @@ def platform_of(mesh: Mesh | None, reduction: Reduction = exact()) -> Platform:
 
     Args:
       mesh: the workers' mesh; None for lanes of one device.
-      reduction: how messages become a mean. A compressed one takes two exchanges.
+      reduction: how messages become a mean. A compressed one takes two exchanges, one
+        that is made of two means takes two sums.
 
     >>> from olsgd_jax.drivers import platform_of
     >>> platform_of(None).compiler_options
@@ -108,9 +109,11 @@ def platform_of(mesh: Mesh | None, reduction: Reduction = exact()) -> Platform:
         options = {**SCHEDULE_FOR_OVERLAP, **(MANY_COLLECTIVES if is_several else {})}
         if reduction.is_compressed:
             return Platform(exchanged, options, streamed=streamed)
+        if reduction.two_means is not None:
+            return Platform(fragments_form(mesh), options)
         return Platform(flat_form(mesh), options)
     adds_and_sends = device.device_kind != "TPU v5 lite" and not is_several
-    if adds_and_sends and not reduction.is_compressed:
+    if adds_and_sends and not reduction.is_in_two:
         return Platform(held_form, {**SPARSE_CORES})
     fuses = not (is_several or adds_and_sends)
     return Platform(

@@ -7,6 +7,7 @@ message to the next:
     init        message -> state           () or trees like the message
     reduce      message, state -> mean, state
     codec       shards <-> what is sent    makes the same mean in two steps, or None
+    two_means                              makes it of two small means, or None
     payload     message -> bytes           number of bytes that a worker sends
     is_lossless                            whether numbers arrive unchanged
     part        message -> what is sent    all numbers, or some; the others stay as they
@@ -17,6 +18,10 @@ message to the next:
 `reduce` works on single elements or small blocks, so a message and its state can be cut
 into fragments that are reduced one by one. The state is what has not been sent yet:
 it is added to the next message.
+
+A reduction that needs whole arrays is made of two exact means of small messages, which
+can be cut in the place of its own (see `two_means`). Its state may have any form, and
+`shared` names the fields of it that are the same on all workers.
 """
 
 from collections.abc import Callable, Hashable
@@ -27,6 +32,7 @@ from jax import lax
 from jaxtyping import Array, Int, Key
 
 from olsgd_jax.reductions.codec import Codec
+from olsgd_jax.reductions.two_means import TwoMeans
 from olsgd_jax.types import ArrayTree, Message, ReductionState
 from olsgd_jax.workers.axis import WORKERS, worker_axes
 
@@ -99,11 +105,29 @@ class Reduction(NamedTuple):
     # only these.
     part: Part = ALL
     draw: "Callable[[Draws], Reduction] | None" = None
+    # How the mean is made of two exact means, if messages cannot be cut.
+    two_means: TwoMeans | None = None
+    # Fields of the state that are the same on all workers; all others are a worker's.
+    shared: tuple[str, ...] = ()
 
     @property
     def is_compressed(self) -> bool:
         """Whether a codec writes messages in fewer bits, for two exchanges."""
         return self.codec is not None and not self.is_lossless
+
+    @property
+    def is_in_two(self) -> bool:
+        """Whether a mean takes two collectives in turn, on every platform."""
+        return self.is_compressed or self.two_means is not None
+
+    def take_shared(
+        self, state: ReductionState, source: ReductionState
+    ) -> ReductionState:
+        """Gives the state with the shared fields of another; () stays as it is."""
+        if not (self.shared and state):
+            return state
+        fields = {name: getattr(source, name) for name in self.shared}
+        return state._replace(**fields)
 
 
 def of_message(

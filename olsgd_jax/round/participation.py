@@ -88,7 +88,8 @@ def outgoing(
     if present is None:
         return message, state
     # An absent worker sends nothing, not even the error it held back earlier.
-    state = choose(present, state, jax.tree.map(jnp.zeros_like, state))
+    nothing = reduction.take_shared(jax.tree.map(jnp.zeros_like, state), state)
+    state = choose(present, state, nothing)
     own, count = of_present(message, present)
     if not reduction.is_lossless:
         return own, state
@@ -104,7 +105,8 @@ def arrived(
     """Unpacks a reduction's result: mean, state, and p (None if all are present).
 
     An absent worker sent nothing of the state that it had `before`, and keeps it. It
-    still adds up its shard of the mean, and what that loses is added to the state.
+    still adds up its shard of the mean, and what that loses is added to the state. It
+    takes the new value of what workers share.
 
     >>> from olsgd_jax import exact
     >>> arrived(exact(), (jnp.ones(1), ()), (), present=None)
@@ -119,7 +121,8 @@ def arrived(
         _, count = of_present((), present)
         mean = mean, worker_mean(count)
     mean, num_present = over_present(mean)
-    return mean, choose(present, state, optax.tree.add(before, state)), num_present
+    kept = reduction.take_shared(optax.tree.add(before, state), state)
+    return mean, choose(present, state, kept), num_present
 
 
 def unless_all(present: Present | None) -> Present | None:

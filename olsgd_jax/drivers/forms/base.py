@@ -16,7 +16,9 @@ and in memory:
     fragments    needs memory for one vector, where flat may need two
     exchange     for devices that cannot add while they send
 
-A form splits the reduction's state in the same way as the message.
+A form splits the reduction's state in the same way as the message. A reduction that is
+made of two means needs whole messages: the steps then send fragments of its own two
+(see `halves`), or the round computes both means before them.
 """
 
 from collections.abc import Callable
@@ -32,10 +34,13 @@ from olsgd_jax.drivers.forms.fragments import (
     join_fragments,
     send_fragment,
 )
+from olsgd_jax.drivers.forms.halves import Parts, plan_halves, round_in_halves
+from olsgd_jax.drivers.forms.tiles import tile_shape
 from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.local_steps import Step, Steps, WorkerState
 from olsgd_jax.round.participation import Outgoing
-from olsgd_jax.round.worker_round import Form
+from olsgd_jax.round.worker_round import Form, tree_form
 from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.mesh import FSDP
 from olsgd_jax.workers.sharding import on_shards, shard_specs
@@ -79,7 +84,8 @@ def flat_form(mesh: Mesh | None = None) -> Form:
         steps: Callable[..., Steps],
         num_steps: int,
     ):
-        del num_steps
+        if reduction.two_means is not None:
+            return tree_form(reduction, outgoing, steps, num_steps)
         message, _ = outgoing
         vectors = each(lambda x: flatten(x, mesh), outgoing)
         sent, done = reduction.reduce(*vectors), steps()
@@ -125,6 +131,11 @@ def fragments_form(mesh: Mesh | None = None) -> Form:
         steps: Callable[..., Steps],
         num_steps: int,
     ):
+        if reduction.two_means is not None:
+            if num_steps < 2:
+                return tree_form(reduction, outgoing, steps, num_steps)
+            halves = plan_halves(reduction.two_means, outgoing, num_steps, tile_shape)
+            return round_in_halves(halves, outgoing, steps, send_part)
         message, _ = outgoing
         specs, spec = shard_specs(message, mesh), PartitionSpec(None, FSDP)
         cut = on_shards(lambda x: cut_fragments(x, num_steps), mesh, (specs,), spec)
@@ -139,3 +150,11 @@ def fragments_form(mesh: Mesh | None = None) -> Form:
         return each(lambda x: join(x, message), done.sent), done
 
     return form
+
+
+def send_part(
+    parts: Parts, k: Int[Array, ""], step: Step, state: WorkerState
+) -> tuple[Parts, tuple]:
+    """Runs a local step concurrently with the exact mean of part k."""
+    (parts, _), done = send_fragment(exact(), (parts, ()), k, until=step(state))
+    return parts, done

@@ -15,7 +15,7 @@ from olsgd_jax.drivers.forms.base import each
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.local_steps import Steps
 from olsgd_jax.round.participation import Outgoing
-from olsgd_jax.round.worker_round import Form
+from olsgd_jax.round.worker_round import Form, tree_form
 from olsgd_jax.types import ArrayTree
 from olsgd_jax.workers.mesh import FSDP
 from olsgd_jax.workers.sharding import on_shards, shard_specs
@@ -36,7 +36,8 @@ def buckets_form(mesh: Mesh | None = None) -> Form:
         steps: Callable[..., Steps],
         num_steps: int,
     ):
-        del num_steps
+        if reduction.two_means is not None:
+            return tree_form(reduction, outgoing, steps, num_steps)
         message, _ = outgoing
         buckets = to_buckets(outgoing, count_buckets(message), mesh)
         sent = [reduction.reduce(*bucket) for bucket in buckets]

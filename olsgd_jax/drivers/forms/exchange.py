@@ -19,9 +19,12 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
 from olsgd_jax.drivers.forms.base import each
-from olsgd_jax.drivers.forms.tiles import cut_tiles, join_tiles
+from olsgd_jax.drivers.forms.halves import Parts, plan_halves, round_in_halves
+from olsgd_jax.drivers.forms.tiles import cut_tiles, join_tiles, tile_shape
 from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.codec import AS_IT_IS
 from olsgd_jax.reductions.shards import Mapped, start_exchange
+from olsgd_jax.reductions.two_means import TwoMeans
 from olsgd_jax.round.local_steps import Step, Steps, WorkerState
 from olsgd_jax.round.participation import Outgoing, choose
 from olsgd_jax.round.worker_round import Form
@@ -36,7 +39,8 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
 
     Args:
       otherwise: the form to use if τ is 1, if slots hold several workers, or if the
-        reduction has no codec.
+        reduction has no codec. A reduction that is made of two means needs a τ of 4
+        instead of a codec.
       mesh: mesh of the workers.
     """
 
@@ -47,6 +51,10 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
         num_steps: int,
     ):
         slots = lax.axis_size(WORKERS)
+        if reduction.two_means is not None:
+            if num_steps < 4 or slots < worker_count():
+                return otherwise(reduction, outgoing, steps, num_steps)
+            return _exchange_halves(reduction.two_means, outgoing, steps, num_steps)
         codec = reduction.codec
         if codec is None or num_steps < 2 or slots < worker_count():
             return otherwise(reduction, outgoing, steps, num_steps)
@@ -64,6 +72,30 @@ def exchange_form(otherwise: Form, mesh: Mesh | None = None) -> Form:
         return each(lambda x: join(x, models), sent), done
 
     return form
+
+
+def _exchange_halves(
+    two_means: TwoMeans,
+    outgoing: Outgoing,
+    steps: Callable[..., Steps],
+    num_steps: int,
+) -> tuple[Outgoing, Steps]:
+    slots = lax.axis_size(WORKERS)
+
+    def shape_of(size: int) -> tuple[int, ...]:
+        return slots, *tile_shape(-(-size // slots))
+
+    def send(
+        parts: Parts, k: Int[Array, ""], step: Step, state: WorkerState
+    ) -> tuple[Parts, tuple]:
+        start, is_even = partial(start_exchange, AS_IT_IS), num_steps % 2 == 0
+        (parts, _), done = exchange_fragment(
+            start, is_even, (parts, ()), k, step, state
+        )
+        return parts, done
+
+    halves = plan_halves(two_means, outgoing, num_steps // 2, shape_of)
+    return round_in_halves(halves, outgoing, steps, send, steps_per_part=2)
 
 
 def on_devices(mesh: Mesh | None, spec: PartitionSpec) -> Mapped:

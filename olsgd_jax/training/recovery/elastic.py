@@ -192,9 +192,15 @@ def _grown(
     shared = copy_first(state.strategy_state)
     own = {name: getattr(fresh.strategy_state, name) for name in strategy.own}
     fresh = fresh._replace(strategy_state=shared._replace(**own) if own else shared)
-    kept = fresh.reduction_state
-    models = with_own(copy_first(state.reduction_state.models), own_state(kept.models))
-    fresh = fresh._replace(reduction_state=kept._replace(models=models))
+    kept, old = fresh.reduction_state, copy_first(state.reduction_state)
+    take_shared = components.reduction.take_shared
+    own_models = take_shared(own_state(kept.models), own_state(old.models))
+    fresh = fresh._replace(
+        reduction_state=kept._replace(
+            gradients=take_shared(kept.gradients, old.gradients),
+            models=with_own(old.models, own_models),
+        )
+    )
     if "opt_state" in strategy.common:
         fresh = fresh._replace(opt_state=copy_first(state.opt_state))
     joined = jax.tree.map(
