@@ -1,14 +1,19 @@
-r"""Question: which strategy and sync period suit hardware that you do not have?
+r"""Question: which strategy, sync period and reduction suit hardware you do not have?
 
 Run:     python -m experiments.plan --target h100:1x16x8 --model resnet18 \
              --bandwidth 10gbit
+         python -m experiments.plan --target h100:1x16x8 --bandwidth 10gbit \
+             --step-seconds 0.01 --sync-period 4 --reductions exact bfloat16 int8
 Cost:    a compilation: half a minute for GPUs, a few minutes for TPUs (2 CPU cores)
 Answer:  the time of a local step and of a mean, the smallest sync period that hides
-         the mean, and the fraction of time that workers compute with each strategy
+         the mean, and the fraction of time that workers compute with each strategy;
+         for each reduction the smallest sync period that hides its mean, and for a
+         given --sync-period the reduction with the most bits that is hidden
 
 Needs the compilers: pip install "olsgd_jax[aot]". All times are modelled, not measured.
 The time of a step is its flops divided by --utilisation of the hardware's peak; if you
-have measured it, give --step-seconds.
+have measured it, give --step-seconds. Coding and decoding of fewer bits take no time in
+this model.
 """
 
 import json
@@ -20,10 +25,13 @@ from experiments.cli.options import command_parser
 from experiments.cli.table import make_table
 from experiments.links.hosts import bits_per_second
 from experiments.measured.network_records import name_of
-from olsgd_jax.aot import TARGETS, WORKLOADS, Plan, plan
+from olsgd_jax.aot import SENDING, TARGETS, WORKLOADS, Plan, plan
+from olsgd_jax.timing import RoundTime
+from olsgd_jax.types import Option
 
-HEADS = ("strategy", "sync period", "MB a round", "round, ms", "exposed, ms")
-HEADS += ("utilisation",)
+TIMES = ("round, ms", "exposed, ms", "utilisation")
+HEADS = ("strategy", "sync period", "MB a round", *TIMES)
+REDUCTION_HEADS = ("reduction", "hidden from sync period", "MB a round", *TIMES)
 
 
 def rows(planned: Plan) -> list[list[str]]:
@@ -33,11 +41,30 @@ def rows(planned: Plan) -> list[list[str]]:
             name_of(f"{x.strategy}{':stream' if x.stream else ''}"),
             f"{x.sync_period}",
             f"{x.bytes_per_round / 1e6:,.1f}",
-            f"{1e3 * x.time.seconds:,.1f}",
-            f"{1e3 * x.time.exposed:,.1f}",
-            f"{x.time.utilisation:.1%}",
+            *_times(x.time),
         ]
         for x in planned.expected
+    ]
+
+
+def reduction_rows(planned: Plan) -> list[list[str]]:
+    """Formats what every reduction needs; REDUCTION_HEADS are the columns."""
+    return [
+        [
+            x.reduction,
+            "none" if x.hiding_period is None else f"{x.hiding_period}",
+            f"{x.bytes_per_round / 1e6:,.1f}",
+            *_times(x.time),
+        ]
+        for x in planned.reductions
+    ]
+
+
+def _times(time: RoundTime) -> list[str]:
+    return [
+        f"{1e3 * time.seconds:,.1f}",
+        f"{1e3 * time.exposed:,.1f}",
+        f"{time.utilisation:.1%}",
     ]
 
 
@@ -71,20 +98,41 @@ def streaming(planned: Plan) -> str:
     )
 
 
+def reducing(planned: Plan) -> str:
+    """Says which reduction drops the fewest bits and is hidden."""
+    sync_period = planned.reductions[0].sync_period
+    best = planned.most_bits
+    if best is not None:
+        return (
+            f"With a sync period of {sync_period}, {best.reduction} sends the most "
+            "bits of the reductions whose mean is hidden."
+        )
+    periods = [x.hiding_period for x in planned.reductions if x.hiding_period]
+    if not periods:
+        return (
+            "No sync period hides a mean: the latency alone takes longer than a step."
+        )
+    return (
+        f"No mean is hidden with a sync period of {sync_period}; the smallest that "
+        f"hides one is {min(periods)}."
+    )
+
+
 def to_json(planned: Plan) -> dict:
     """Converts a plan to what JSON can hold."""
-    expected = [
-        {
-            **x._asdict(),
-            "time": {
-                "seconds": x.time.seconds,
-                "exposed": x.time.exposed,
-                "utilisation": x.time.utilisation,
-            },
-        }
-        for x in planned.expected
-    ]
-    return {**planned._asdict(), "expected": expected}
+
+    def plain(rows: tuple) -> list[dict]:
+        return [{**x._asdict(), "time": _numbers(x.time)} for x in rows]
+
+    return {
+        **planned._asdict(),
+        "expected": plain(planned.expected),
+        "reductions": plain(planned.reductions),
+    }
+
+
+def _numbers(time: RoundTime) -> dict[str, Option]:
+    return {x: getattr(time, x) for x in ("seconds", "exposed", "utilisation")}
 
 
 def main() -> None:
@@ -103,6 +151,15 @@ def main() -> None:
         "--sync-period",
         type=int,
         help="local steps in a round; default: the smallest that hides the mean",
+    )
+    add(
+        "--reductions",
+        nargs="+",
+        default=SENDING,
+        choices=SENDING,
+        metavar="NAME",
+        help="how the mean of the models is sent, one or more of "
+        f"{', '.join(SENDING)}; all",
     )
     add("--worker-devices", type=int, default=1, help="devices per worker; %(default)s")
     add(
@@ -141,6 +198,7 @@ def main() -> None:
                 utilisation=args.utilisation,
                 stragglers=args.stragglers,
                 step_seconds=args.step_seconds,
+                reductions=args.reductions,
                 **{args.share: args.worker_devices},
             )
     except (ValueError, ModuleNotFoundError) as error:
@@ -150,6 +208,9 @@ def main() -> None:
     title = f"{args.model} on {args.target}, {args.bandwidth}"
     console.print(make_table(HEADS, rows(planned), title))
     console.print(facts(planned))
+    title = f"Delayed strategies, sync period {planned.reductions[0].sync_period}"
+    console.print(make_table(REDUCTION_HEADS, reduction_rows(planned), title))
+    console.print(reducing(planned))
     if said := streaming(planned):
         console.print(said)
 

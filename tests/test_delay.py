@@ -15,6 +15,7 @@ from olsgd_jax import (
 )
 from olsgd_jax.timing import (
     Constant,
+    Exchanges,
     RandomPauses,
     Ring,
     Setting,
@@ -41,6 +42,14 @@ def test_a_ring_passes_an_mth_of_the_bytes_around_twice(m, seconds):
 )
 def test_a_tree_sends_all_bytes_up_and_down_its_levels(m, levels):
     assert Tree(2.0, 1.0).seconds(16, m) == 2 * levels * (8 + 1)
+
+
+@pytest.mark.parametrize(("m", "seconds"), [(1, 0), (2, 10), (4, 14), (5, 14.8)])
+def test_two_exchanges_send_as_much_as_a_ring_but_wait_only_twice(m, seconds):
+    # 2 exchanges of (m − 1) / m of 16 bytes at 2 bytes per second, and 1 second
+    found = Exchanges(2.0, 1.0).seconds(16, m)
+    assert found == pytest.approx(seconds, rel=1e-14)
+    assert Exchanges(2.0).seconds(16, m) == pytest.approx(Ring(2.0).seconds(16, m))
 
 
 @pytest.mark.parametrize("num_steps", [1, 5])

@@ -4,10 +4,16 @@ A round is compiled for the target, which gives the flops of a local step. The f
 of the hardware turn flops into seconds, and the model of time (`timing`) predicts the
 round.
 
-    step   flops / (peak flops × utilisation)
-    mean   a ring or a tree over all workers, whichever is faster
+    step              flops / (peak flops × utilisation)
+    mean              a ring or a tree over all workers, whichever is faster
+    compressed mean   two exchanges of each of ⌊τ / 2⌋ fragments, one in every step
+
+Fewer bits allow a shorter sync period: for every reduction, the plan has the smallest
+one that hides the mean of the models.
 """
 
+import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from olsgd_jax._checks import check_choice, check_count, check_number
@@ -15,9 +21,12 @@ from olsgd_jax.aot.hardware import HARDWARE
 from olsgd_jax.aot.step_cost import step_flops
 from olsgd_jax.aot.targets import target as mesh_of
 from olsgd_jax.aot.workloads import OPTIMIZER, WORKLOADS, Workload, arguments
+from olsgd_jax.reductions import REDUCTIONS
 from olsgd_jax.round.worker_round import make_worker_round
 from olsgd_jax.strategies import STRATEGIES
+from olsgd_jax.strategies.local_sgd import local_sgd
 from olsgd_jax.timing import (
+    Exchanges,
     RingOrTree,
     RoundTime,
     Setting,
@@ -28,9 +37,12 @@ from olsgd_jax.timing import (
 from olsgd_jax.timing.payload import payload_bytes
 from olsgd_jax.training.components import build_strategy
 from olsgd_jax.training.config import Config
+from olsgd_jax.types import Params
 from olsgd_jax.workers.axis import WORKERS
 
 DELAYED = "overlap_local_sgd"  # the strategy whose mean the sync period has to hide
+SENDING = tuple(name for name in REDUCTIONS if name != "send_nothing")
+"""The reductions that send something, by name."""
 
 
 class Expected(NamedTuple):
@@ -49,6 +61,31 @@ class Expected(NamedTuple):
     sync_period: int
     bytes_per_round: float  # payload of one worker
     time: RoundTime
+
+
+class Reduced(NamedTuple):
+    """What to expect of a delayed strategy with one reduction.
+
+    >>> import numpy as np
+    >>> from olsgd_jax.aot import Reduced
+    >>> from olsgd_jax.timing import RoundTime
+    >>> time = RoundTime(seconds=2.0, compute=np.array([1.0]))
+    >>> Reduced("int8", 6, sync_period=4, bytes_per_round=104, time=time).is_hidden
+    False
+    """
+
+    reduction: str
+    hiding_period: int | None  # the smallest that hides the mean; None: none does
+    sync_period: int
+    bytes_per_round: float  # payload of one worker
+    time: RoundTime
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the local steps cover the mean."""
+        return self.hiding_period is not None and (
+            self.hiding_period <= self.sync_period
+        )
 
 
 class Plan(NamedTuple):
@@ -72,6 +109,13 @@ class Plan(NamedTuple):
     hiding_period: int  # the smallest sync period that hides that mean
     expected: tuple[Expected, ...]
     fragment_seconds: float = 0.0  # time of one fragment's mean, if streamed
+    reductions: tuple[Reduced, ...] = ()
+
+    @property
+    def most_bits(self) -> Reduced | None:
+        """The reduction that sends the most of those whose mean is hidden, if any."""
+        hidden = [x for x in self.reductions if x.is_hidden]
+        return max(hidden, key=lambda x: x.bytes_per_round, default=None)
 
 
 def plan(
@@ -86,8 +130,11 @@ def plan(
     utilisation: float = 0.4,
     stragglers: float = 0.0,
     step_seconds: float | None = None,
+    reductions: Sequence[str] = SENDING,
 ) -> Plan:
-    """Predicts the round time of each strategy on a target.
+    """Predicts the round time of each strategy, and of each reduction, on a target.
+
+    Strategies are planned with the exact mean, reductions with a delayed strategy.
 
     Args:
       target: see `olsgd_jax.aot.target`.
@@ -100,6 +147,7 @@ def plan(
       utilisation: fraction of the peak flops that a local step achieves.
       stragglers: mean random extra time of a local step, as a multiple of its time.
       step_seconds: measured time of a local step; with it, nothing is compiled.
+      reductions: names of the reductions to plan; by default all that send something.
 
     >>> from olsgd_jax.aot import plan
     >>> plan("v5e", "vgg", bandwidth=1.25e9)
@@ -109,6 +157,12 @@ def plan(
     check_number("utilisation", utilisation, 0, 1, "(]")
     if sync_period is not None:
         check_count("sync_period", sync_period)
+    if not reductions:
+        raise ValueError(
+            "reductions must name at least one, got none; leave it out for all"
+        )
+    for name in reductions:
+        check_choice("reductions", name, SENDING)
     if isinstance(model, str):
         check_choice("model", model, tuple(WORKLOADS))
         model = WORKLOADS[model]
@@ -138,6 +192,25 @@ def plan(
     chosen = hiding_period if sync_period is None else sync_period
     settings = [setting_of(name, chosen, stream) for name, stream in names]
     streamed = settings[-1]
+    state, _ = arguments(model, mesh, delayed.strategy, chosen)
+
+    def reduced(name: str) -> Reduced:
+        reduction = REDUCTIONS[name]()
+
+        def mean(models: Params) -> Params:
+            message = reduction.part.take(models)
+            return reduction.reduce(message, reduction.init(message))[0]
+
+        num_bytes = payload_bytes(mean, state.params, num_workers=num_workers)
+        setting = dataclasses.replace(
+            delayed, sync_period=chosen, bytes_per_round=num_bytes
+        )
+        period = smallest_hiding_period(setting)
+        if reduction.is_compressed:
+            setting, period = _in_exchanges(setting, Exchanges(bandwidth, latency))
+        num_bytes = setting.bytes_per_round
+        return Reduced(name, period, chosen, num_bytes, round_time(setting))
+
     return Plan(
         target,
         num_workers,
@@ -157,4 +230,27 @@ def plan(
             for x in settings
         ),
         streamed.mean_seconds,
+        tuple(map(reduced, dict.fromkeys(reductions))),
     )
+
+
+def _in_exchanges(setting: Setting, network: Exchanges) -> tuple[Setting, int | None]:
+    """Models a mean that accelerators send as one exchange in every local step.
+
+    Returns:
+      The setting, and the smallest sync period whose steps cover their exchanges. It is
+      even: the exchange of the last of an odd number of steps is not used.
+    """
+    # Half of the messages of a mean in every step, and half of a fragment's bytes.
+    half = dataclasses.replace(network, latency=network.latency / 2)
+    streamed = dataclasses.replace(setting, network=half, stream=True)
+    period = smallest_hiding_period(streamed)
+    if period is not None:
+        period += period % 2
+    sync_period = setting.sync_period
+    if sync_period == 1:  # no step overlaps the second exchange
+        return dataclasses.replace(
+            setting, strategy=local_sgd(), network=network
+        ), period
+    num_bytes = setting.bytes_per_round * sync_period / (sync_period // 2 * 2)
+    return dataclasses.replace(streamed, bytes_per_round=num_bytes), period

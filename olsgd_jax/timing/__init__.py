@@ -4,7 +4,7 @@ from olsgd_jax.timing.chance import RandomPauses, ShiftedExponential, with_strag
 from olsgd_jax.timing.compute import Compute, Constant, SlowWorker
 from olsgd_jax.timing.expected import closed_form, round_time
 from olsgd_jax.timing.hiding import smallest_hiding_period
-from olsgd_jax.timing.network import Network, Ring, RingOrTree, Tree
+from olsgd_jax.timing.network import Exchanges, Network, Ring, RingOrTree, Tree
 from olsgd_jax.timing.payload import gradient_messages
 from olsgd_jax.timing.setting import Setting
 from olsgd_jax.timing.simulation import simulate
@@ -14,6 +14,7 @@ from olsgd_jax.timing.times import RoundTime
 __all__ = [
     "Compute",
     "Constant",
+    "Exchanges",
     "Network",
     "RandomPauses",
     "Ring",

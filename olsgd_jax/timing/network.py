@@ -3,12 +3,17 @@
 Every worker has a link of `bandwidth` B to the others, and each message takes `latency`
 l in addition to the time of its bytes. A mean of n bytes over m workers takes
 
-    ring   2 (m − 1) (n / (m B) + l)
-    tree   2 ⌈log₂ m⌉ (n / B + l)
+    ring        2 (m − 1) (n / (m B) + l)
+    tree        2 ⌈log₂ m⌉ (n / B + l)
+    exchanges   2 ((m − 1) n / (m B) + l)
 
 A ring passes an m-th of the bytes around twice (Patarasuk and Yuan, 2009): few bytes,
 many messages. A tree sends all bytes up to one worker and down again, one level at a
 time, not pipelined (Thakur, Rabenseifner and Gropp, 2005): many bytes, few messages.
+
+A compressed mean of n bytes takes two exchanges, one after the other. In each of them
+every worker sends an m-th of the bytes to every other: as much as in a ring, but no
+message waits for another, so that the latency counts once.
 """
 
 import dataclasses
@@ -103,6 +108,24 @@ class RingOrTree(Link):
             (Ring(self.bandwidth, self.latency), Tree(self.bandwidth, self.latency)),
             key=lambda network: network.seconds(num_bytes, num_workers),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchanges(Link):
+    """Two exchanges, one after the other, as compressed means take.
+
+    >>> from olsgd_jax.timing import Exchanges
+    >>> Exchanges(bandwidth=1e9, latency=0.001).seconds(num_bytes=1e9, num_workers=4)
+    1.502
+    """
+
+    def seconds(self, num_bytes: float, num_workers: int) -> float:
+        """Gives the time of one mean."""
+        _check_mean(num_bytes, num_workers)
+        if num_workers == 1:
+            return 0.0
+        to_others = (num_workers - 1) * num_bytes / num_workers
+        return 2 * (to_others / self.bandwidth + self.latency)
 
 
 def _check_mean(num_bytes: float, num_workers: int) -> None:
