@@ -8,7 +8,8 @@ Answer:  96 to 98 % where the mean takes less than 0.8 of the local steps; where
 
 Two processes run on two hosts with a shaped link between them (needs root).
 In the same processes, rounds with the mean alternate with rounds of the same work
-without it: the difference is the exposed communication. The mean alone is timed too.
+without it: the difference is the exposed communication. The mean alone is timed too,
+and modelled (`olsgd_jax.timing`) from the bytes that a host sends and the link's rate.
 """
 
 import itertools
@@ -17,18 +18,20 @@ from rich.console import Console
 
 from experiments.cli.options import command_parser, count
 from experiments.cli.table import make_table
-from experiments.links.hosts import why_not
+from experiments.links.gloo import GOODPUT
+from experiments.links.hosts import bits_per_second, why_not
 from experiments.measured import network_case
 from experiments.measured.network_numbers import numbers_of
 from experiments.measured.turns import Samples
 from olsgd_jax import REDUCTIONS
+from olsgd_jax.timing import Ring
 
 CASES = (
     "200mbit:8", "200mbit:48", "100mbit:16", "100mbit:96", "50mbit:32", "50mbit:192",
 )  # fmt: skip
 
 
-def row(samples: Samples) -> list[str]:
+def row(samples: Samples, rate: str) -> list[str]:
     """Formats one case as a row; HEADS are the columns."""
     numbers = numbers_of(samples)
     hidden = 1 - numbers.exposed[1] / numbers.mean
@@ -40,12 +43,22 @@ def row(samples: Samples) -> list[str]:
         f"{numbers.of_limit:.2f}",
         f"{1e3 * numbers.cpu:.0f}",
         f"{numbers.sent / 1e6:.2f}",
+        f"{1e3 * modelled_mean(numbers.sent, rate):.0f}",
     ]
+
+
+def modelled_mean(sent: float, rate: str) -> float:
+    """Models a mean in which each of two hosts sends so many bytes.
+
+    Two exchanges of few messages take as long as a ring.
+    """
+    return Ring(GOODPUT * bits_per_second(rate) / 8).seconds(sent, num_workers=2)
 
 
 HEADS = (
     "link", "sync period", "reduction", "steps, ms", "mean, ms", "round, ms",
     "exposed, ms", "hidden", "of limit", "CPU, ms", "sent, MB",
+    "mean modelled, ms",
 )  # fmt: skip
 
 
@@ -81,7 +94,7 @@ def main() -> None:
         shown = f"{case}, {reduction}: {args.repetitions} rounds of each kind"
         with console.status(shown):
             samples = run_case(rate, int(sync_period), args.repetitions, reduction)
-        rows.append([rate, sync_period, reduction, *row(samples)])
+        rows.append([rate, sync_period, reduction, *row(samples, rate)])
     title = "Two CPU processes, medians (and quartiles)"
     console.print(make_table(HEADS, rows, title))
 

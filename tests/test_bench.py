@@ -12,10 +12,18 @@ import numpy as np
 import pytest
 
 from experiments.launch import end_all, free_coordinator, start
-from olsgd_jax import make_worker_round, payload_bytes, worker_mesh
+from olsgd_jax import (
+    exact,
+    int8,
+    make_worker_round,
+    payload_bytes,
+    random_mask,
+    worker_mesh,
+)
 from olsgd_jax.aot.workloads import OPTIMIZER, Workload, arguments
 from olsgd_jax.bench.compare import Case, compare
 from olsgd_jax.bench.link import link_of
+from olsgd_jax.bench.measure import Watch, measure
 from olsgd_jax.bench.request import ALL, SMALL, Request
 from olsgd_jax.bench.sending import Sending, sending
 from olsgd_jax.bench.show import milliseconds
@@ -164,20 +172,34 @@ def test_one_device_has_nobody_to_talk_to():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_the_means_alone_send_what_a_round_sends(name):
+@pytest.mark.parametrize(
+    ("name", "reduction"),
+    [(name, exact()) for name in ALL]
+    + [(name, int8()) for name in (*STRATEGIES, "overlap_local_sgd")]
+    + [(name, random_mask(1 / 4)) for name in ("local_sgd", "cocod_sgd")],
+    ids=lambda x: getattr(x, "name", x),
+)
+def test_the_means_alone_send_what_a_round_sends(name, reduction):
     mesh, tau = worker_mesh(4), 3
     strategy, stream = named_strategy(name, num_workers=4)
-    state, batches = arguments(SMALL, mesh, strategy, tau)
+    state, batches = arguments(SMALL, mesh, strategy, tau, reduction)
     params = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state.params
     )
-    sent = sending(strategy, stream, params, mesh, tau)
-    worker_round = make_worker_round(SMALL.task.loss, OPTIMIZER, strategy)
+    sent = sending(strategy, stream, params, mesh, tau, reduction)
+    worker_round = make_worker_round(
+        SMALL.task.loss, OPTIMIZER, strategy, reduction=reduction
+    )
     payload = payload_bytes(worker_round, state, batches, num_workers=4)
     num_means = tau if stream or strategy.mean_of == "gradients" else 1
-    # Fragments are filled up to whole tiles.
-    assert payload <= num_means * sent.num_bytes <= payload + tau * 4 * 8 * 128 * stream
+    # Fragments are filled up to whole tiles, and those of fewer bits to whole rows.
+    filling = tau * 4 * 8 * 128 * stream
+    assert payload <= num_means * sent.num_bytes <= payload + filling
+    if reduction.is_compressed:
+        # Also with all filling: 4 shards with a row of scales each, for every mean.
+        models = num_means * NUM_BYTES / (tau if stream else 1)
+        rest = filling + num_means * 4 * 2 * 128
+        assert payload < 132 / 512 * models + rest
 
 
 def test_a_worker_of_several_devices_sends_its_shards():
@@ -187,30 +209,59 @@ def test_a_worker_of_several_devices_sends_its_shards():
     assert sending(strategy, False, params, mesh, 2).num_bytes == 4 * 48
 
 
-def rounds_of(name):
+def tiny(names, reduction=exact()):
     module = MLP(4, num_classes=10)
     inputs = jax.ShapeDtypeStruct((2, 3), np.float32)
     workload = Workload(module, inputs, jax.ShapeDtypeStruct((2,), np.int32))
-    request = Request(worker_mesh(2), "tiny", workload, (name,), 2, 1)
-    models = workload.task.init(jax.random.key(0))
+    return Request(worker_mesh(2), "tiny", workload, names, 2, 1, reduction)
+
+
+def rounds_of(name, reduction=exact()):
+    request = tiny((name,), reduction)
+    models = request.workload.task.init(jax.random.key(0))
     return make_rounds(request, name, models, make_batches(request, 2))
 
 
 @pytest.mark.parametrize("name", ["sync_sgd", "local_sgd"])
-def test_workers_meet_in_rounds_with_a_mean_and_only_in_those(name):
+@pytest.mark.parametrize("reduction", [exact(), int8()], ids=lambda x: x.name)
+def test_workers_meet_in_rounds_with_a_mean_and_only_in_those(name, reduction):
     def spread(state):
         leaves = jax.tree.leaves(state.params)
         return max(float(np.ptp(np.asarray(x), axis=0).max()) for x in leaves)
 
-    rounds = rounds_of(name)
+    rounds = rounds_of(name, reduction)
     assert spread(rounds.with_mean()) == 0
     assert spread(rounds.without_mean()) > 1e-4
+    if name == "local_sgd":  # what a round without a mean did is sent by the next
+        assert spread(rounds.with_mean()) == 0
+
+
+def test_all_means_are_those_of_the_reduction_that_is_asked_for():
+    request = tiny(("local_sgd", "overlap_local_sgd", "sync_sgd"), int8())
+    found = measure(request, Watch(lambda what, num: None, lambda: None))
+    assert found.reduction == "int8"
+    # Of 66 numbers, 33 for each of 2 workers: a block, and a row for its scale.
+    num_bytes = 2 * (128 + 128)
+    assert [x.bytes_per_round for x in found.strategies] == [
+        num_bytes,
+        num_bytes,
+        2 * num_bytes,
+    ]
+    assert all(x.means.median > 0 for x in found.strategies)
+
+
+def test_what_takes_no_reduction_with_a_state_is_said_before_anything_is_timed():
+    command = [*COMMAND, "--cpu-devices", "2", "--reduction", "random_mask"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "must send whole messages under sync_sgd" in done.stderr
+    assert "Timing" not in done.stdout
 
 
 def test_exposed_is_the_difference_of_each_pair_of_rounds():
     strategy, _ = named_strategy("cocod_sgd", num_workers=2)
     message = jax.ShapeDtypeStruct((250,), np.float32)
-    sent = Sending("fused", "tree", (message,))
+    sent = Sending("fused", "tree", (message,), num_bytes=1000)
     rounds = rounds_of("cocod_sgd")  # not run
     case = Case("cocod_sgd", strategy, False, sent, rounds)
     samples = {

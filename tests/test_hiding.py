@@ -28,7 +28,8 @@ def test_a_row_says_what_was_hidden():
         "with_bytes": [10] * 3,
         "without_bytes": [2] * 3,
     }
-    row = hiding.row(samples)
+    row = hiding.row(samples, "1kbit")
     times = ["1000", "800", "1200", "200 (100 to 300)", "75%", "1.20", "100"]
-    assert row == [*times, "0.00"]
+    # 8 bytes at 1 kbit a second, less the headers of frames: 64 ms and 5 % of it.
+    assert row == [*times, "0.00", "67"]
     assert len(hiding.HEADS) == 3 + len(row)

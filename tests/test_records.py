@@ -84,6 +84,15 @@ def test_what_follows_from_the_config_is_kept(path):
     assert np.sum(facts["histogram"]) == 1440
 
 
+def test_what_a_worker_sends_is_kept_with_the_reduction(path):
+    config = Config(strategy="overlap_local_sgd", reduction="bfloat16")
+    write_records(path, config, [], describe(config))
+    run = read_records(path)
+    assert run.config["reduction"] == "bfloat16"
+    # 4,810 numbers in two bytes each, and two more that fill up the shards of 4 workers
+    assert run.facts["bytes_per_round"] == 2 * (4810 + 2)
+
+
 def test_a_file_is_made_anew(path):
     write_records(path, CONFIG, RECORDS)
     write_records(path, CONFIG, RECORDS[1:])

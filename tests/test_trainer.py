@@ -114,6 +114,14 @@ def test_bytes_per_step_are_those_of_the_models_sent(name, num_bytes):
     assert record.bytes_per_step == num_bytes
 
 
+@pytest.mark.parametrize("name", ["sync_sgd", "local_sgd", "overlap_local_sgd"])
+def test_bytes_per_step_are_those_of_fewer_bits(name):
+    # Each of 4 shards has 153 numbers: 2 blocks of a byte each, and a row of scales.
+    num_bytes = 4 * (2 * 128 + 128)
+    [record] = train(strategy(name, num_rounds=1, reduction="int8"))
+    assert record.bytes_per_step == num_bytes / (1 if name == "sync_sgd" else 4)
+
+
 @pytest.fixture(scope="module")
 def by_mapping():
     return {

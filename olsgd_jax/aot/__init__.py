@@ -1,11 +1,10 @@
 """Compiles and plans for hardware that you do not have."""
 
-from olsgd_jax.aot.planner import SENDING, Expected, Plan, Reduced, plan
+from olsgd_jax.aot.planner import Expected, Plan, Reduced, plan
 from olsgd_jax.aot.targets import TARGETS, target
 from olsgd_jax.aot.workloads import WORKLOADS
 
 __all__ = [
-    "SENDING",
     "TARGETS",
     "WORKLOADS",
     "Expected",

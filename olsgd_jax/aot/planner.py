@@ -21,7 +21,7 @@ from olsgd_jax.aot.hardware import HARDWARE
 from olsgd_jax.aot.step_cost import step_flops
 from olsgd_jax.aot.targets import target as mesh_of
 from olsgd_jax.aot.workloads import OPTIMIZER, WORKLOADS, Workload, arguments
-from olsgd_jax.reductions import REDUCTIONS
+from olsgd_jax.reductions import REDUCTIONS, SENDING
 from olsgd_jax.round.worker_round import make_worker_round
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.strategies.local_sgd import local_sgd
@@ -41,8 +41,6 @@ from olsgd_jax.types import Params
 from olsgd_jax.workers.axis import WORKERS
 
 DELAYED = "overlap_local_sgd"  # the strategy whose mean the sync period has to hide
-SENDING = tuple(name for name in REDUCTIONS if name != "send_nothing")
-"""The reductions that send something, by name."""
 
 
 class Expected(NamedTuple):

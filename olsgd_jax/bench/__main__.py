@@ -2,6 +2,7 @@
 
     python -m olsgd_jax.bench --cpu-devices 4
     python -m olsgd_jax.bench --model resnet18 --strategies all --json bench.json
+    python -m olsgd_jax.bench --cpu-devices 4 --reduction int8
     srun python -m olsgd_jax.bench --model transformer --fsdp 4 --profile trace
 
 Times one local step, the mean alone, and rounds of every strategy with and without
@@ -30,12 +31,14 @@ from olsgd_jax.bench.request import (
     ALL,
     MODELS,
     Request,
+    check_fit,
     choose_mesh,
     choose_workload,
     read_strategies,
 )
 from olsgd_jax.bench.result import to_json
 from olsgd_jax.bench.show import show, watching
+from olsgd_jax.reductions import REDUCTIONS, SENDING
 from olsgd_jax.training.cluster.join import end_together, meet
 from olsgd_jax.training.command_line import add_process_options, count, join_as_asked
 from olsgd_jax.training.files import writing
@@ -57,6 +60,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"all, or some of {', '.join(ALL)}, powersgd:RANK; "
         f"default: {' '.join(STRATEGIES)}",
+    )
+    add(
+        "--reduction",
+        default="exact",
+        metavar="NAME",
+        help=f"how messages become a mean, one of {', '.join(SENDING)}; "
+        "default: %(default)s",
     )
     add(
         "--sync-period",
@@ -112,6 +122,7 @@ def _prepare(args: argparse.Namespace) -> None:
     if args.model is not None:
         check_choice("--model", args.model, tuple(MODELS))
     args.strategies = read_strategies(args.strategies)
+    check_choice("--reduction", args.reduction, SENDING)
     if args.json not in (None, "-"):
         parent = pathlib.Path(args.json).parent
         if pathlib.Path(args.json).is_dir() or not parent.is_dir():
@@ -125,9 +136,17 @@ def _prepare(args: argparse.Namespace) -> None:
 
 def _request(args: argparse.Namespace) -> Request:
     mesh = choose_mesh(args.workers, args.data, args.fsdp)
+    reduction = REDUCTIONS[args.reduction]()
+    check_fit(args.strategies, reduction)
     model, workload = choose_workload(args.model, args.batch_size, mesh)
     return Request(
-        mesh, model, workload, args.strategies, args.sync_period, args.repetitions
+        mesh,
+        model,
+        workload,
+        args.strategies,
+        args.sync_period,
+        args.repetitions,
+        reduction,
     )
 
 

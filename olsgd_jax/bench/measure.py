@@ -47,9 +47,10 @@ def measure(
     models = jax.jit(request.workload.task.init)(jax.random.key(0))
     params, _ = models
     delayed, _ = named_strategy(_DELAYED, num_workers)
-    model = sending(delayed, False, params, mesh, _FEW_STEPS)
+    reduction = request.reduction
+    model = sending(delayed, False, params, mesh, _FEW_STEPS, reduction)
     one = means_alone((jax.ShapeDtypeStruct((), jnp.float32),), mesh)
-    means = {"one": one, "model": means_alone(model.messages, mesh)}
+    means = {"one": one, "model": means_alone(model.messages, mesh, reduction)}
 
     def timed(what: str, works: dict[str, Callable]) -> dict[str, Samples]:
         watch.begin(what, len(works) * (NUM_WARM + request.repetitions))
@@ -77,14 +78,14 @@ def measure(
     cases = []
     for name in request.strategies:
         strategy, stream = named_strategy(name, num_workers)
-        sent = sending(strategy, stream, params, mesh, sync_period)
+        sent = sending(strategy, stream, params, mesh, sync_period, reduction)
         rounds = make_rounds(request, name, models, batches)
         case = Case(name, strategy, stream, sent, rounds)
         cases.append(case)
         works[case.with_mean] = rounds.with_mean
         works[case.without_mean] = rounds.without_mean
         if case.means not in works:
-            works[case.means] = means_alone(sent.messages, mesh)
+            works[case.means] = means_alone(sent.messages, mesh, reduction)
     samples = timed(f"Timing rounds, sync period {sync_period}", works)
     if profile is not None:
         _profile(cases, one, profile, watch)
@@ -99,6 +100,7 @@ def measure(
         fsdp=mesh.shape.get(FSDP, 1),
         jax_version=jax.__version__,
         model=request.model,
+        reduction=reduction.name,
         parameter_bytes=sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params)),
         batch_size=request.workload.inputs.shape[0],
         sync_period=sync_period,

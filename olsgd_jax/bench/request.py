@@ -1,5 +1,6 @@
 """The request: what a benchmark measures."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -7,7 +8,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from olsgd_jax._checks import check_choice
-from olsgd_jax.aot.workloads import WORKLOADS, Workload
+from olsgd_jax.aot.workloads import OPTIMIZER, WORKLOADS, Workload
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import exact
+from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training.components.strategy import named_strategy
 from olsgd_jax.training.models.mlp import MLP
@@ -37,6 +41,7 @@ class Request(NamedTuple):
     ]  # names, some followed by a colon and a rank or "stream"
     sync_period: int | None  # τ; None for the smallest that hides the mean
     repetitions: int
+    reduction: Reduction = exact()  # how all messages become a mean
 
     @property
     def num_workers(self) -> int:
@@ -54,6 +59,27 @@ def read_strategies(names: list[str]) -> tuple[str, ...]:
     for name in names:
         named_strategy(name, num_workers=2)
     return tuple(dict.fromkeys(names))
+
+
+def check_fit(strategies: tuple[str, ...], reduction: Reduction) -> None:
+    """Raises unless every strategy, by its name, takes the reduction.
+
+    >>> from olsgd_jax import int8
+    >>> check_fit(("local_sgd", "powersgd"), int8())
+    Traceback (most recent call last):
+    ValueError: reduction must keep no state under powersgd, ... got int8; ...
+    """
+    params = jax.ShapeDtypeStruct((2, 2), jnp.float32)
+    for name in strategies:
+        strategy, _ = named_strategy(name, num_workers=2)
+        start = functools.partial(
+            init_state,
+            optimizer=OPTIMIZER,
+            strategy=strategy,
+            num_workers=2,
+            reduction=reduction,
+        )
+        jax.eval_shape(start, params)
 
 
 def choose_mesh(workers: int | None, data: int, fsdp: int) -> Mesh:

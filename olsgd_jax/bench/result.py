@@ -34,6 +34,7 @@ class Measured(NamedTuple):
     fsdp: int  # devices of a worker that share its model as well
     jax_version: str
     model: str
+    reduction: str  # how messages become a mean
     parameter_bytes: int  # of one worker
     batch_size: int  # of one worker
     sync_period: int

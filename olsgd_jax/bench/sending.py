@@ -1,5 +1,6 @@
 """Finds out how a strategy's means are sent, and sends the same means alone."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,11 +10,12 @@ from jax.sharding import Mesh
 
 from olsgd_jax.drivers.forms.base import fragments_form
 from olsgd_jax.drivers.platforms import default_driver, platform_of
-from olsgd_jax.reductions.exact import num_bytes, worker_mean
+from olsgd_jax.reductions.base import Reduction
+from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.local_steps import Carry, Steps, WorkerState
 from olsgd_jax.round.worker_round import Form
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.timing.payload import gradient_messages, noting
+from olsgd_jax.timing.payload import gradient_messages, noting, payload_bytes
 from olsgd_jax.types import ArrayTree, Driver, Params
 from olsgd_jax.workers.axis import WORKERS, on_workers
 from olsgd_jax.workers.sharding import to_workers
@@ -25,15 +27,16 @@ class Sending(NamedTuple):
     driver: Driver
     form: str  # form of the mean (see `drivers.forms`), or "gradients"
     messages: tuple[ArrayTree, ...]  # shapes of the messages of one mean, in order
-
-    @property
-    def num_bytes(self) -> int:
-        """The payload of one worker for one mean."""
-        return num_bytes(self.messages)
+    num_bytes: int  # payload of one worker for one mean
 
 
 def sending(
-    strategy: Strategy, stream: bool, params: Params, mesh: Mesh, sync_period: int
+    strategy: Strategy,
+    stream: bool,
+    params: Params,
+    mesh: Mesh,
+    sync_period: int,
+    reduction: Reduction = exact(),
 ) -> Sending:
     """Says how `make_round` sends the means of a strategy.
 
@@ -43,50 +46,65 @@ def sending(
       params: one worker's params; shapes suffice.
       mesh: where the workers are.
       sync_period: τ.
+      reduction: how messages become a mean.
     """
-    platform = platform_of(mesh)
+    platform = platform_of(mesh, reduction)
     driver = "fused" if stream else default_driver(mesh, strategy)
     form = platform.form
     if stream:
         form = platform.streamed or fragments_form(mesh)
     messages: list[ArrayTree] = []
 
-    reduction = noting(messages)
+    note = noting(messages)
 
     def send(params: Params) -> Params:
         match strategy.mean_of:
             case "start":
-                form(reduction, (params, ()), _no_steps, sync_period)
+                message = reduction.part.take(params)
+                form(note, (message, ()), _no_steps, sync_period)
             case "end":
-                reduction.reduce(params, ())
+                note.reduce(reduction.part.take(params), ())
             case "gradients":
                 messages.extend(gradient_messages(strategy, params))
         return params
 
-    of_all = jax.eval_shape(
-        lambda: jax.tree.map(
-            lambda x: jnp.zeros((mesh.shape[WORKERS], *x.shape), x.dtype), params
-        )
-    )
-    jax.eval_shape(on_workers(send, mesh), of_all)
+    jax.eval_shape(on_workers(send, mesh), _of_all(params, mesh))
     names = {"start": _name(form), "end": "tree", "gradients": "gradients"}
-    return Sending(driver, names[strategy.mean_of], tuple(messages))
+    payload = payload_bytes(
+        functools.partial(_means, reduction),
+        _of_all(messages, mesh),
+        num_workers=mesh.shape[WORKERS],
+    )
+    return Sending(driver, names[strategy.mean_of], tuple(messages), payload)
 
 
-def means_alone(messages: tuple[ArrayTree, ...], mesh: Mesh) -> Callable[[], None]:
+def means_alone(
+    messages: tuple[ArrayTree, ...], mesh: Mesh, reduction: Reduction = exact()
+) -> Callable[[], None]:
     """Builds a function that sends messages one after the other, and waits for each.
 
-    Every message is one program of all-reduces, even if the round uses exchanges.
+    Every message is one program, even if the round sends it in fragments. An exact mean
+    is an all-reduce, even if the round uses exchanges.
     """
-    average = jax.jit(on_workers(worker_mean, mesh))
+    average = jax.jit(on_workers(functools.partial(_means, reduction), mesh))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), messages)
     own = [to_workers(x, mesh.shape[WORKERS], mesh) for x in zeros]
 
     def send() -> None:
         for message in own:
-            jax.block_until_ready(average(message))
+            jax.block_until_ready(average([message]))
 
     return send
+
+
+def _means(reduction: Reduction, messages: list[ArrayTree]) -> list[ArrayTree]:
+    return [reduction.reduce(x, reduction.init(x))[0] for x in messages]
+
+
+def _of_all(tree: ArrayTree, mesh: Mesh) -> ArrayTree:
+    """Gives the shapes of all workers' arrays."""
+    m = mesh.shape[WORKERS]
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((m, *x.shape), x.dtype), tree)
 
 
 def _no_steps(fragments: ArrayTree = (), carry: Carry | None = None) -> Steps:

@@ -70,7 +70,7 @@ def facts(found: Measured) -> str:
         f"jax {found.jax_version}; {found.num_workers} workers{several}. "
         f"Model {found.model}: {found.parameter_bytes / 1e6:,.1f} MB of parameters, "
         f"batches of {found.batch_size}. A local step takes "
-        f"{_with_quartiles(found.step)} ms; the mean of the model "
+        f"{_with_quartiles(found.step)} ms; the {found.reduction} mean of the model "
         f"{_with_quartiles(found.model_mean)} ms, and the mean of one number "
         f"{_with_quartiles(found.one_number_mean)} ms. The model of time explains the "
         f"two means with {found.bandwidth / 1e6:,.0f} MB/s and "

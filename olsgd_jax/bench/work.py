@@ -11,9 +11,8 @@ from olsgd_jax.aot.workloads import OPTIMIZER
 from olsgd_jax.bench.request import Request
 from olsgd_jax.drivers.make_round import make_round
 from olsgd_jax.reductions.base import Reduction
-from olsgd_jax.reductions.exact import exact
 from olsgd_jax.reductions.send_nothing import send_nothing
-from olsgd_jax.round.local_steps import WorkerState
+from olsgd_jax.round.local_steps import PerMessage, WorkerState
 from olsgd_jax.round.state import init_state
 from olsgd_jax.training.components.strategy import named_strategy
 from olsgd_jax.types import Batch, ModelState, Params
@@ -32,8 +31,10 @@ def make_rounds(
 ) -> Rounds:
     """Makes the rounds of a strategy, which share one state to save memory.
 
+    Each keeps a reduction's state of its own.
+
     Args:
-      request: model and mesh.
+      request: model, mesh and reduction.
       name: name of the strategy, see `named_strategy`.
       models: params and model state that all workers start from.
       batches: batches of a round; their second axis is the sync period.
@@ -41,10 +42,21 @@ def make_rounds(
     task, mesh = request.workload.task, request.mesh
     strategy, stream = named_strategy(name, request.num_workers)
     params, model_state = models
-    state = init_state(params, OPTIMIZER, strategy, mesh=mesh, model_state=model_state)
+
+    def start(reduction: Reduction) -> WorkerState:
+        return init_state(
+            params,
+            OPTIMIZER,
+            strategy,
+            mesh=mesh,
+            model_state=model_state,
+            reduction=reduction,
+        )
+
+    state = start(request.reduction)
     sync_period = jax.tree.leaves(batches)[0].shape[1]
 
-    def rounds(reduction: Reduction) -> Callable[[], WorkerState]:
+    def rounds(reduction: Reduction, kept: PerMessage) -> Callable[[], WorkerState]:
         run = make_round(
             task.loss,
             OPTIMIZER,
@@ -56,13 +68,20 @@ def make_rounds(
         )
 
         def run_one() -> WorkerState:
-            nonlocal state  # a round may donate its input
-            state, _ = jax.block_until_ready(run(state, batches))
+            nonlocal state, kept  # a round may donate its input
+            begun = state._replace(reduction_state=kept)
+            state, _ = jax.block_until_ready(run(begun, batches))
+            kept = state.reduction_state
             return state
 
         return run_one
 
-    return Rounds(rounds(exact()), rounds(send_nothing()))
+    # It keeps nothing, so its state has no arrays to make.
+    nothing = jax.eval_shape(lambda: start(send_nothing()).reduction_state)
+    return Rounds(
+        rounds(request.reduction, state.reduction_state),
+        rounds(send_nothing(), nothing),
+    )
 
 
 def make_batches(request: Request, sync_period: int) -> Batch:

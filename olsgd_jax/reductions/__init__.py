@@ -25,3 +25,6 @@ REDUCTIONS: dict[str, Callable[..., Reduction]] = {
     "send_nothing": send_nothing,
 }
 """Builder of every reduction, by name."""
+
+SENDING = tuple(name for name in REDUCTIONS if name != "send_nothing")
+"""The names of those that send something."""

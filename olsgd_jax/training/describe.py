@@ -21,7 +21,7 @@ class Facts(NamedTuple):
     """
 
     num_parameters: Whole  # of one worker's model
-    bytes_per_round: Whole  # sent by one worker
+    bytes_per_round: Whole  # sent by one worker, as its reduction writes them
     num_steps: Whole  # local steps of each worker in the whole run
     num_epochs: Amount  # passes over the workers' examples, on average
     histogram: list[list[int]]  # examples by worker and class

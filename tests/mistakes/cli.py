@@ -96,6 +96,7 @@ MISTAKES = {
     "`bench --strategies local_sgd:stream`": command(
         bench, "--strategies", "local_sgd:stream"
     ),
+    "`bench --reduction int9`": command(bench, "--reduction", "int9"),
     "`bench --sync-period 0`": command(bench, "--sync-period", 0),
     "`bench --workers 1`": command(bench, "--workers", 1),
     "`bench --data 3 --batch-size 4`": command(bench, "--data", 3, "--batch-size", 4),
