@@ -25,6 +25,21 @@ def test_the_fraction_is_of_bytes():
     assert report.overlapped_fraction == 0.25
 
 
+def test_an_exchange_counts_half_of_a_sum():
+    text = """HloModule exchanged, is_scheduled=true
+ENTRY %main (x: f32[8,25]) -> f32[8,25] {
+  %x = f32[8,25]{1,0} parameter(0)
+  %sum = f32[8,25]{1,0} all-reduce(%x), replica_groups=[1,8]<=[8], to_apply=%add
+  %added = f32[8,25]{1,0} all-to-all(%sum), replica_groups=[1,8]<=[8], dimensions={0}
+  %own = f32[1,25]{1,0} slice(%added), slice={[0:1], [0:25]}
+  ROOT %shared = f32[8,25]{1,0} all-gather(%own), replica_groups=[1,8]<=[8], \
+dimensions={0}
+}"""
+    report = overlap_report(text)
+    assert [x.bytes for x in report.collectives] == [800, 800, 800]
+    assert report.mean_bytes == 800 + 400 + 400
+
+
 def test_all_of_the_programs_flops_are_counted():
     report = overlap_report(program(START, LOOP, DONE, LOOP.replace("steps", "more")))
     assert report.collectives[0].flops_between == 4 * STEP_FLOPS
