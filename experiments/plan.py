@@ -25,8 +25,7 @@ from experiments.cli.options import command_parser
 from experiments.cli.table import make_table
 from experiments.links.hosts import bits_per_second
 from experiments.measured.network_records import name_of
-from olsgd_jax.aot import TARGETS, WORKLOADS, Plan, plan
-from olsgd_jax.reductions import SENDING
+from olsgd_jax.aot import SENDING, TARGETS, WORKLOADS, Plan, plan
 from olsgd_jax.timing import RoundTime
 from olsgd_jax.types import Option
 

@@ -12,12 +12,11 @@ import pytest
 
 from experiments.plan import reducing, streaming
 from olsgd_jax import REDUCTIONS, make_round, make_worker_round, payload_bytes
-from olsgd_jax.aot import plan
+from olsgd_jax.aot import SENDING, plan
 from olsgd_jax.aot.step_cost import step_flops
 from olsgd_jax.aot.targets import target
 from olsgd_jax.aot.workloads import OPTIMIZER, Workload, arguments
 from olsgd_jax.overlap import overlap_report
-from olsgd_jax.reductions import SENDING
 from olsgd_jax.timing import RingOrTree
 from olsgd_jax.training import MLP, named_strategy
 
