@@ -15,6 +15,7 @@ from experiments.launch import end_all, free_coordinator, start
 from olsgd_jax import (
     exact,
     int8,
+    low_rank,
     make_worker_round,
     payload_bytes,
     random_mask,
@@ -176,7 +177,8 @@ def test_one_device_has_nobody_to_talk_to():
     ("name", "reduction"),
     [(name, exact()) for name in ALL]
     + [(name, int8()) for name in (*STRATEGIES, "overlap_local_sgd")]
-    + [(name, random_mask(1 / 4)) for name in ("local_sgd", "cocod_sgd")],
+    + [(name, random_mask(1 / 4)) for name in ("local_sgd", "cocod_sgd")]
+    + [(name, low_rank(1)) for name in ("sync_sgd", "overlap_local_sgd")],
     ids=lambda x: getattr(x, "name", x),
 )
 def test_the_means_alone_send_what_a_round_sends(name, reduction):

@@ -130,6 +130,20 @@ def test_what_is_said_to_be_hidden_is(sync_period):
         assert f"{best.reduction} sends the most bits" in said
 
 
+@needs_tpu_compiler
+@pytest.mark.parametrize("sync_period", [2, 3, 5])
+def test_what_is_said_to_be_hidden_on_a_tpu_is(sync_period):
+    options = {"bandwidth": 1e6, "latency": 1e-3, "step_seconds": 0.02}
+    names = "int4", "low_rank"
+    found = plan("v5e", SMALL, sync_period=sync_period, reductions=names, **options)
+    for one in found.reductions:
+        assert one.hiding_period % 2 == 0
+        assert one.is_hidden == (one.time.utilisation > 1 - 1e-9)
+        assert one.is_hidden == (sync_period >= one.hiding_period)
+    # Two means in two exchanges each need four steps.
+    assert found.reductions[1].hiding_period >= 4
+
+
 @needs_compiler
 def test_fewer_bits_need_no_longer_rounds():
     _, found = reduced()

@@ -7,6 +7,7 @@ round.
     step              flops / (peak flops × utilisation)
     mean              a ring or a tree over all workers, whichever is faster
     compressed mean   two exchanges of each of ⌊τ / 2⌋ fragments, one in every step
+    two means         the sum of a part of either in every step, or an exchange of one
 
 Fewer bits allow a shorter sync period: for every reduction, the plan has the smallest
 one that hides the mean of the models.
@@ -21,7 +22,9 @@ from olsgd_jax.aot.hardware import HARDWARE
 from olsgd_jax.aot.step_cost import step_flops
 from olsgd_jax.aot.targets import target as mesh_of
 from olsgd_jax.aot.workloads import OPTIMIZER, WORKLOADS, Workload, arguments
+from olsgd_jax.drivers.platforms import platform_of
 from olsgd_jax.reductions import REDUCTIONS, SENDING
+from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.worker_round import make_worker_round
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.strategies.local_sgd import local_sgd
@@ -34,6 +37,7 @@ from olsgd_jax.timing import (
     smallest_hiding_period,
     with_stragglers,
 )
+from olsgd_jax.timing.network import Link
 from olsgd_jax.timing.payload import payload_bytes
 from olsgd_jax.training.components import build_strategy
 from olsgd_jax.training.config import Config
@@ -204,8 +208,9 @@ def plan(
             delayed, sync_period=chosen, bytes_per_round=num_bytes
         )
         period = smallest_hiding_period(setting)
-        if reduction.is_compressed:
-            setting, period = _in_exchanges(setting, Exchanges(bandwidth, latency))
+        if reduction.is_in_two:
+            is_exchanged = platform_of(mesh, reduction).streamed is not None
+            setting, period = _in_steps(setting, reduction, network, is_exchanged)
         num_bytes = setting.bytes_per_round
         return Reduced(name, period, chosen, num_bytes, round_time(setting))
 
@@ -232,23 +237,32 @@ def plan(
     )
 
 
-def _in_exchanges(setting: Setting, network: Exchanges) -> tuple[Setting, int | None]:
-    """Models a mean that accelerators send as one exchange in every local step.
+def _in_steps(
+    setting: Setting, reduction: Reduction, link: Link, is_exchanged: bool
+) -> tuple[Setting, int | None]:
+    """Models a mean that takes two collectives in turn, and is spread over the steps.
+
+    If it is made of two means, their parts count as equally large.
 
     Returns:
-      The setting, and the smallest sync period whose steps cover their exchanges. It is
-      even: the exchange of the last of an odd number of steps is not used.
+      The setting, and the smallest sync period whose steps cover what they send. It is
+      even with exchanges: that of the last of an odd number of steps is not used.
     """
-    # Half of the messages of a mean in every step, and half of a fragment's bytes.
-    half = dataclasses.replace(network, latency=network.latency / 2)
-    streamed = dataclasses.replace(setting, network=half, stream=True)
+    sync_period, whole, steps_per_part = setting.sync_period, setting.network, 1
+    network = whole
+    if is_exchanged:
+        whole, steps_per_part = Exchanges(link.bandwidth, link.latency), 2
+        # Half of the messages of a mean in every step, and half of a part's bytes.
+        network = dataclasses.replace(whole, latency=link.latency / 2)
+    streamed = dataclasses.replace(setting, network=network, stream=True)
+    num_parts = 1 if reduction.two_means is None else 2
+    shortest = steps_per_part * num_parts
     period = smallest_hiding_period(streamed)
     if period is not None:
-        period += period % 2
-    sync_period = setting.sync_period
-    if sync_period == 1:  # no step overlaps the second exchange
-        return dataclasses.replace(
-            setting, strategy=local_sgd(), network=network
-        ), period
-    num_bytes = setting.bytes_per_round * sync_period / (sync_period // 2 * 2)
+        period = max(shortest, -(-period // steps_per_part) * steps_per_part)
+    if sync_period < shortest:  # all of it is sent before, or after, the steps
+        blocking = dataclasses.replace(setting, strategy=local_sgd(), network=whole)
+        return blocking, period
+    used = sync_period // steps_per_part * steps_per_part
+    num_bytes = setting.bytes_per_round * sync_period / used
     return dataclasses.replace(streamed, bytes_per_round=num_bytes), period

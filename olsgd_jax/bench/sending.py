@@ -61,7 +61,10 @@ def sending(
         match strategy.mean_of:
             case "start":
                 message = reduction.part.take(params)
-                form(note, (message, ()), _no_steps, sync_period)
+                if reduction.two_means is None:
+                    form(note, (message, ()), _no_steps, sync_period)
+                else:  # which needs whole arrays
+                    note.reduce(message, ())
             case "end":
                 note.reduce(reduction.part.take(params), ())
             case "gradients":
