@@ -26,7 +26,7 @@ from olsgd_jax.bench.compare import Case, compare
 from olsgd_jax.bench.link import link_of
 from olsgd_jax.bench.measure import Watch, measure
 from olsgd_jax.bench.request import ALL, SMALL, Request
-from olsgd_jax.bench.sending import Sending, sending
+from olsgd_jax.bench.sending import Sending, means_alone, sending
 from olsgd_jax.bench.show import milliseconds
 from olsgd_jax.bench.work import make_batches, make_rounds
 from olsgd_jax.timing import Ring, RingOrTree
@@ -202,6 +202,19 @@ def test_the_means_alone_send_what_a_round_sends(name, reduction):
         models = num_means * NUM_BYTES / (tau if stream else 1)
         rest = filling + num_means * 4 * 2 * 128
         assert payload < 132 / 512 * models + rest
+
+
+def test_the_means_alone_are_those_of_the_reduction():
+    sent = []
+
+    def reduce(message, state):
+        sent.append(message.shape)
+        return int8().reduce(message, state)
+
+    message = jax.ShapeDtypeStruct((3,), np.float32)
+    reduction = int8()._replace(reduce=reduce)
+    means_alone((message,), worker_mesh(2), reduction)()
+    assert sent == [(3,)]
 
 
 def test_a_worker_of_several_devices_sends_its_shards():
