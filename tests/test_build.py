@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from olsgd_jax import STRATEGIES
-from olsgd_jax.training import Config, load_dataset, partition_iid
+from olsgd_jax.training import (
+    Config,
+    load_dataset,
+    normalise,
+    outline_dataset,
+    partition_iid,
+)
 from olsgd_jax.training.components import (
     build,
     build_mesh,
@@ -150,6 +156,18 @@ def test_a_velocity_may_be_kept_divided_by_the_rate():
 def test_networks_and_options_have_to_fit_the_data(options, message):
     with pytest.raises(ValueError, match=message):
         build_task(Config(**options), load_dataset("digits"))
+
+
+def test_the_mlp_takes_images_as_vectors():
+    dataset = outline_dataset("cifar10")
+    task = build_task(Config(dataset="cifar10", width=8), dataset)
+    params, _ = task.init(jax.random.key(0))
+    assert params["Dense_0"]["kernel"].shape == (32 * 32 * 3, 8)
+    image = jnp.arange(32 * 32 * 3).astype(jnp.uint8).reshape(1, 32, 32, 3)
+    pixels = np.asarray(normalise(image)).reshape(-1)
+    first, last = (params[f"Dense_{i}"]["kernel"] for i in range(2))
+    expected = np.maximum(pixels @ first, 0) @ last  # biases are zero
+    np.testing.assert_allclose(task.predict(params, {}, image)[0], expected, atol=1e-4)
 
 
 def test_the_task_has_the_configs_width_and_dropout():

@@ -176,8 +176,8 @@ def build_mesh(config: Config) -> Mesh | None:
 def _check_fit(config: Config, ndim: int) -> None:
     """Raises unless model and options fit a data set of images, or of vectors."""
     kind = "images" if ndim == 4 else "vectors"
-    if MODELS[config.model].inputs != ndim:
-        names = [name for name, model in MODELS.items() if model.inputs == ndim]
+    if ndim not in MODELS[config.model].inputs:
+        names = [name for name, model in MODELS.items() if ndim in model.inputs]
         raise ValueError(
             f"model must be one of {', '.join(names)} for {config.dataset}, which has "
             f"{kind}, got {config.model!r}"

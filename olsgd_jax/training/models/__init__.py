@@ -18,15 +18,16 @@ class Model(NamedTuple):
 
     make: Callable[..., nn.Module]  # width, num_classes, dtype -> network
     width: int  # default width
-    inputs: int  # number of axes of a batch of inputs: 2 for vectors, 4 for images
+    # Numbers of axes that a batch of inputs may have: 2 for vectors, 4 for images.
+    inputs: tuple[int, ...]
 
 
 _RESNET8 = functools.partial(ResNet, blocks=(1, 1, 1), entrance_stride=2)
 
 MODELS: dict[str, Model] = {
-    "mlp": Model(MLP, width=64, inputs=2),
-    "resnet18": Model(ResNet, width=64, inputs=4),
-    "resnet8": Model(_RESNET8, width=16, inputs=4),
+    "mlp": Model(MLP, width=64, inputs=(2, 4)),
+    "resnet18": Model(ResNet, width=64, inputs=(4,)),
+    "resnet8": Model(_RESNET8, width=16, inputs=(4,)),
 }
 """Every network by its name: resnet18 is the paper's, resnet8 fits a CPU."""
 

@@ -24,9 +24,10 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "batch features"], train: bool = False
+        self, x: Float[Array, "batch ..."], train: bool = False
     ) -> Float[Array, "batch classes"]:
-        """Maps inputs to one logit per class."""
+        """Maps inputs, vectors or images, to one logit per class."""
+        x = x.reshape(len(x), -1)
         for _ in range(self.depth):
             x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
         x = nn.Dropout(self.dropout, deterministic=not train)(x)
