@@ -14,6 +14,7 @@ import pytest
 from experiments.links.hosts import (
     NAMES,
     SWITCH,
+    UNSHAPED,
     address,
     bits_per_second,
     hosts,
@@ -76,6 +77,15 @@ def test_a_link_has_the_rate_that_was_asked_for(rate, size, senders, receivers):
     # waiting, so the quickest of three counts.
     expected = bits_per_second(rate) * 1448 / 1514
     assert max(rates) == pytest.approx(expected, rel=0.15)
+
+
+@needs_hosts
+def test_links_that_are_not_shaped_have_no_rate():
+    for rate, is_shaped in ((UNSHAPED, False), ("10mbit", True)):
+        with hosts(2, rate):
+            command = "tc", "-n", NAMES[0], "qdisc", "show"
+            shown = subprocess.run(command, capture_output=True, text=True).stdout
+        assert ("tbf" in shown) == is_shaped
 
 
 @needs_hosts

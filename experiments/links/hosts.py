@@ -23,6 +23,9 @@ SWITCH = f"olsgd-{os.getpid()}-switch"
 INTERFACE = "veth0"
 """Name of every host's end of its link."""
 
+UNSHAPED = "unshaped"
+"""The rate of links that are as fast as the machine can copy."""
+
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
@@ -74,13 +77,13 @@ def shape(bits: float) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def hosts(num_hosts: int, rate: str) -> Iterator[None]:
-    """Makes hosts whose links have `rate` each way, such as "200mbit".
+    """Makes hosts whose links have `rate` each way, such as "200mbit", or `UNSHAPED`.
 
     They are the first `num_hosts` of `NAMES`.
     """
     if not 2 <= num_hosts <= len(NAMES):
         raise ValueError(f"num_hosts must be 2 to {len(NAMES)}, got {num_hosts}")
-    bits = bits_per_second(rate)
+    bits = None if rate == UNSHAPED else bits_per_second(rate)
     if reason := why_not():
         raise RuntimeError(f"hosts must be possible on this machine: {reason}")
     with on_signals(stop):
@@ -101,7 +104,7 @@ def _make_switch(name: str) -> None:
     _run("ip", "-n", name, "link", "set", "switch", "up")
 
 
-def _make_host(i: int, bits: float) -> None:
+def _make_host(i: int, bits: float | None) -> None:
     host, port = NAMES[i], f"port{i}"
     _run("ip", "netns", "add", host)
     # gloo binds to the address that the host name resolves to.
@@ -114,7 +117,9 @@ def _make_host(i: int, bits: float) -> None:
     _run("ip", "-n", host, "addr", "add", f"{address(i)}/24", "dev", INTERFACE)
     for name, interface in ((host, INTERFACE), (SWITCH, port)):
         _run("ip", "-n", name, "link", "set", interface, "up")
-        _run("tc", "-n", name, "qdisc", "add", "dev", interface, "root", *shape(bits))
+        if bits is not None:
+            queue = "dev", interface, "root", *shape(bits)
+            _run("tc", "-n", name, "qdisc", "add", *queue)
     _run("ip", "-n", host, "link", "set", "lo", "up")
 
 
