@@ -70,3 +70,12 @@ def test_boxes_share_an_area(middle, size, area):
     )
     assert shared_area(box[0], other) == shared_area(other[0], box) == area
     assert shared_area(box[0], np.concatenate([box, other])) == 4 + area
+
+
+@pytest.mark.parametrize(("num", "ticks"), [(3, [1, 2, 3]), (20, [1, 2, 5, 10, 20])])
+def test_a_logarithmic_axis_of_many_points_has_round_ticks(num, ticks):
+    x = list(range(1, num + 1))
+    figure = draw_lines({"a": Line(x, x, 0)}, "x", "y", log_x=True)
+    low, high = figure.axes[0].get_xlim()
+    shown = [x for x in figure.axes[0].get_xticks() if low <= x <= high]
+    assert shown == pytest.approx(ticks)

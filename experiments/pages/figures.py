@@ -16,6 +16,9 @@ from matplotlib.ticker import (
 from experiments.pages.drawing import colour, drawn, legend, line_style, marker
 from experiments.pages.labels import Points, place_labels
 
+MOST_TICKS = 8
+"""Points across a logarithmic axis up to which each has a tick of its own."""
+
 
 class Line(NamedTuple):
     """Points that belong together."""
@@ -40,7 +43,8 @@ def draw_lines(
       y: label of the vertical axis, which is in percent if the label ends with
         accuracy, error or utilisation.
       log: whether the vertical axis is logarithmic.
-      log_x: whether the horizontal axis is; it then has ticks at the points only.
+      log_x: whether the horizontal axis is; it then has ticks at the points only, if
+        these are few.
     """
     with drawn(2.9) as (figure, axes):
         for name, line in lines.items():
@@ -64,7 +68,11 @@ def draw_lines(
             places = sorted({value for line in lines.values() for value in line.x})
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(NullLocator())
-            axes.set_xticks(places, labels=[f"{value:g}" for value in places])
+            if len(places) <= MOST_TICKS:
+                axes.set_xticks(places, labels=[f"{value:g}" for value in places])
+            else:
+                axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axes.xaxis.set_major_formatter("{x:g}")
         if y.endswith(("accuracy", "error", "utilisation")):
             axes.yaxis.set_major_formatter(PercentFormatter(1))
         legend(figure, axes)
