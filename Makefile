@@ -29,7 +29,7 @@ LEFT_TO_TEST := $(patsubst %,tests/test_%.py, array_cache checkpoint_cost checkp
   cifar10 config data delay delay_hiding delay_simulation demo discover distributed \
   elastic exit_reason figures findings kill_and_resume optimizers preemption \
   full_disk fuzz guidance hiding launch layers loopback model_check network \
-  network_report options output paper_report partition presets provenance records \
+  network_report options output paper_report partition presets provenance race records \
   report rooms scale soak stragglers sweep theory_bound theory_limits timeline train \
   untrusted)
 
