@@ -5,6 +5,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 
 import flax.linen as nn
 import jax
@@ -203,6 +204,52 @@ def test_so_it_does_in_a_step_of_distribute(name):
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         found = measure(setting)
     assert found["overlapped_fraction"] >= 0.99
+
+
+@GPU
+@pytest.mark.parametrize("step", [False, True])
+def test_a_compressed_mean_of_a_convolutional_network_overlaps(step):
+    setting = Setting(
+        "h100", model="resnet18", sync_period=8, reduction="int8", step=step
+    )
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        found = measure(setting)
+    assert found["overlapped_fraction"] >= 0.99
+    sent = found["mean_bytes"] * (8 if step else 1)
+    assert sent < 0.27 * found["parameter_bytes"]
+
+
+@TPU
+def test_a_tpu_starts_a_small_exchange_early_in_a_long_step(tmp_path):
+    text = text_before_code(
+        *("--target", "v6e", "--model", "resnet18", "--reduction", "int4"),
+        *("--sync-period", "8", "--step"),
+        folder=tmp_path,
+    )
+    report = overlap_report(text)
+    (mean,) = report.collectives
+    # With a tenth of the scheduler's estimate for convolutions, it spans 8 %.
+    assert mean.flops_between > report.program_flops / 4
+
+
+def text_before_code(*arguments, folder):
+    """Gives the scheduled program, without the minutes that a TPU's code takes."""
+    flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "olsgd_jax.overlap", *arguments],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        # Written after the text.
+        while not (done := list(folder.glob("*memory-usage-report.txt"))):
+            assert process.poll() is None
+            time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait()
+    name = done[0].name.replace("-memory-usage-report", "")
+    return (folder / name).read_text()
 
 
 @TPU

@@ -50,10 +50,11 @@ ORDER = {"xla_memory_scheduler": "list"}
 EXCHANGE = {"xla_tpu_enable_async_all_to_all": "true", **ORDER}
 # A TPU's compiler starts a collective as late as its estimate of the link allows, which
 # for a small fragment means during the optimizer's update, after all matrix products.
-# With a lower estimate of the computation's time it starts earlier.
+# With a lower estimate of the computation's time it starts earlier. A tenth is not low
+# enough for convolutions, which would compute for long beside a few compressed bytes.
 START_EARLY = {
     "xla_lhs_loop_fusion_latency_multiplier": "0.01",
-    "xla_lhs_output_fusion_latency_multiplier": "0.1",
+    "xla_lhs_output_fusion_latency_multiplier": "0.01",
 }
 FUSE_INTO_LOOPS = {
     "xla_enable_async_all_reduce": "true",
