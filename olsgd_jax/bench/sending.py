@@ -59,13 +59,10 @@ def sending(
 
     def send(params: Params) -> Params:
         match strategy.mean_of:
-            case "start":
+            case "start" if reduction.two_means is None:
                 message = reduction.part.take(params)
-                if reduction.two_means is None:
-                    form(note, (message, ()), _no_steps, sync_period)
-                else:  # which needs whole arrays
-                    note.reduce(message, ())
-            case "end":
+                form(note, (message, ()), _no_steps, sync_period)
+            case "start" | "end":  # two means are made of whole messages
                 note.reduce(reduction.part.take(params), ())
             case "gradients":
                 messages.extend(gradient_messages(strategy, params))

@@ -99,7 +99,8 @@ def platform_of(mesh: Mesh | None, reduction: Reduction = exact()) -> Platform:
     if device.platform == "cpu":
         # The rounding of a sum across processes depends on where an element is in the
         # vector, so this form sends the same buckets as the host driver.
-        form = buckets_form(mesh) if _has_network(mesh) else tree_form
+        is_cut = _has_network(mesh) and reduction.two_means is None
+        form = buckets_form(mesh) if is_cut else tree_form
         return Platform(form, {}, channels_last_gradient)
     if mesh is None:
         return Platform(tree_form, {})
