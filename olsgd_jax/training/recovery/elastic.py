@@ -9,12 +9,13 @@ reduction):
     n < m    xᵢ ← xᵢ + (x̄ − mean of xⱼ over the workers who stay)  for all who stay
              sᵢ ← meanⱼ sⱼ,  eᵢ ← eᵢ + (meanⱼ eⱼ − mean of eⱼ over those who stay)
 
-Workers who stay keep everything else; anchor, velocity and a reduction's reference do
-not change. So nothing is lost when workers leave: the consensus stays where it was, the
-next mean of Overlap Local-SGD is the one it would have been, and the virtual model
-stays too, except that of EASGD, which weighs the anchor by m. New workers move the
-consensus toward the anchor. The model state is averaged rather than shifted because a
-shift could make a variance negative.
+Workers who stay keep everything else; anchor, velocity, and what workers share of a
+reduction's state (its reference, the Q of low rank) do not change. So nothing is lost
+when workers leave: the consensus stays where it was, the next mean of Overlap Local-SGD
+is the one it would have been, and the virtual model stays too, except that of EASGD,
+which weighs the anchor by m. New workers move the consensus toward the anchor. The
+model state is averaged rather than shifted because a shift could make a variance
+negative.
 
 A new worker has a fresh optimizer whose step count continues. If all workers must share
 one optimizer state (synchronous SGD, PowerSGD), a new worker gets a copy of it;
