@@ -290,7 +290,7 @@ def reduced(reduction, messages, mesh, num_means=1):
         return total, state
 
     if mesh is None:
-        return jax.vmap(worker, axis_name=WORKERS)(messages)
+        return jax.jit(jax.vmap(worker, axis_name=WORKERS))(messages)
     return jax.jit(on_workers(worker, mesh))(messages)
 
 
