@@ -1,5 +1,6 @@
 """Compressed means: their NumPy twins, and what holds for all of them."""
 
+import re
 from functools import partial
 
 import chex
@@ -423,6 +424,20 @@ def test_the_compiled_program_sends_no_more_than_the_payload(name):
     compiled = jax.jit(on_workers(worker, mesh)).lower(to_workers(one, 4, mesh))
     sent = overlap_report(compiled.compile()).mean_bytes
     assert sent == reduction.payload(one)
+
+
+@pytest.mark.parametrize("name", ["int8", "int4", "int2"])
+def test_what_is_lost_is_found_without_coding_again(name):
+    reduction, mesh = REDUCTIONS[name](), worker_mesh(4)
+    one = to_workers(jnp.zeros(4 * 32 * 128, jnp.float32), 4, mesh)
+
+    def worker(message):
+        return reduction.reduce(message, reduction.init(message))
+
+    text = jax.jit(on_workers(worker, mesh)).lower(one).compile().as_text()
+    rounded = re.findall(r"= f32\[(\d+),32,128\]\S* round-nearest-even\(", text)
+    assert rounded.count("1") == 1  # this worker's shard of the mean
+    assert rounded.count("4") <= 5  # all shards, and the one for each worker
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)

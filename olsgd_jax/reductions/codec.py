@@ -27,6 +27,7 @@ class Codec(NamedTuple):
     encode: Callable[..., ArrayTree]
     decode: Callable[[ArrayTree, ArrayTree], ArrayTree]
     error_feedback: float = 0.0  # share of what is lost that the next message gets
+    block: int = 1  # numbers that are written together
     # What else `encode` gets: a key of the worker's own, if it rounds at random.
     draws: tuple[Key[Array, "*workers"], ...] = ()
 

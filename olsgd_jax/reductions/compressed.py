@@ -1,11 +1,13 @@
 """Reductions that send a message in fewer bits, with error feedback."""
 
+import functools
 from collections.abc import Callable, Hashable
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jaxtyping import Array, Float
 
 from olsgd_jax._checks import check_number
 from olsgd_jax._vectors import at_least_float32, from_vectors, to_vectors
@@ -42,8 +44,17 @@ def compressed(name: str, codec: Codec, payload: Callable[[Message], int]) -> Re
         for error in state:
             whole = jax.tree.map(lambda x, e: x + e.astype(x.dtype), whole, error)
         vectors = to_vectors(whole)
-        shards = jax.tree.map(lambda x: _split(x, m), vectors)
-        mean, lost = _two_exchanges(codec, shards, axis_name)
+        shards = jax.tree.map(lambda x: _split(x, m, codec.block), vectors)
+
+        def decode(code: ArrayTree, like: ArrayTree) -> ArrayTree:
+            return jax.tree.map(
+                lambda x, vector: _zero_fill(x, -(-vector.size // m)),
+                codec.decode(code, like),
+                vectors,
+            )
+
+        filled = codec._replace(decode=decode)
+        mean, lost = _two_exchanges(filled, shards, axis_name)
         mean, lost = (
             from_vectors(jax.tree.map(_joined, x, vectors), like=whole)
             for x in (mean, lost)
@@ -74,7 +85,8 @@ def _two_exchanges(
     def with_own(sent: ArrayTree) -> ArrayTree:
         return jax.tree.map(lambda x, y: put_own(x, own(y)), sent, shards)
 
-    code = codec.encode(shards, *codec.draws)
+    # Without the barriers, CPUs would encode again to find out what is lost.
+    code = lax.optimization_barrier(codec.encode(shards, *codec.draws))
     sent = codec.decode(code, shards)
     if shares_slot(axis_name):
         # Lanes cannot exchange shards with those of other slots, but add up with them.
@@ -83,8 +95,9 @@ def _two_exchanges(
         total, shared = jax.tree.map(own, sums), jax.tree.map(own, mean)
     else:
         received = with_own(codec.decode(send_shards(code, axes), shards))
-        total = jax.tree.map(lambda x: jnp.sum(x / m, 0, keepdims=True), received)
-        of_sum = codec.encode(total, *codec.draws)
+        # One by one: a sum over the first axis takes CPUs many times as long.
+        total = jax.tree.map(lambda x: functools.reduce(jnp.add, x / m)[None], received)
+        of_sum = lax.optimization_barrier(codec.encode(total, *codec.draws))
         shared = codec.decode(of_sum, total)
         mean = codec.decode(lax.all_gather(of_sum, axes, tiled=True), shards)
     lost = jax.tree.map(
@@ -93,10 +106,35 @@ def _two_exchanges(
     return mean, optax.tree.scale(codec.error_feedback, lost)
 
 
-def _split(x: jax.Array, num_shards: int) -> jax.Array:
+def _split(
+    x: jax.Array, num_shards: int, block: int
+) -> Float[Array, "shards blocks numbers"]:
+    """Splits a vector into shards of whole blocks.
+
+    In this shape, what a codec does is a loop over blocks. In any other, CPUs compute
+    for every number which block it is in.
+    """
     size = -(-x.size // num_shards)
-    return jnp.pad(x, (0, num_shards * size - x.size)).reshape(num_shards, size)
+    shards = jnp.pad(x, (0, num_shards * size - x.size)).reshape(num_shards, size)
+    return _fill(shards, block)
 
 
-def _joined(shards: jax.Array, like: jax.Array) -> jax.Array:
-    return shards.ravel()[: like.size]
+def _fill(
+    shards: Float[Array, "shards size"], block: int
+) -> Float[Array, "shards blocks numbers"]:
+    filled = jnp.pad(shards, ((0, 0), (0, -shards.shape[1] % block)))
+    return filled.reshape(len(shards), -1, block)
+
+
+def _zero_fill(
+    shards: Float[Array, "shards blocks numbers"], size: int
+) -> Float[Array, "shards blocks numbers"]:
+    """Puts zeros again where `_fill` did: two bits, for example, have no zero."""
+    return _fill(shards.reshape(len(shards), -1)[:, :size], shards.shape[-1])
+
+
+def _joined(
+    shards: Float[Array, "shards blocks numbers"], like: jax.Array
+) -> Float[Array, " size"]:
+    size = -(-like.size // len(shards))
+    return shards.reshape(len(shards), -1)[:, :size].ravel()[: like.size]

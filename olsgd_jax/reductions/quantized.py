@@ -51,6 +51,7 @@ def quantized(bits: int, error_feedback: float, stochastic: bool) -> Reduction:
             functools.partial(_encode, bits=bits, stochastic=stochastic),
             functools.partial(_decode, bits=bits),
             error_feedback,
+            BLOCK,
             draws=() if draws is None else (draws.own,),
         )
         return compressed(f"int{bits}", codec, payload)
@@ -67,10 +68,7 @@ def _encode(
 ) -> ArrayTree:
     def encode(x: jax.Array) -> UInt8[Array, "shards rows columns"]:
         rows, top = _to_rows(x, bits), _top(bits)
-        # Some compilers' maximum of a NaN and a number is the number.
-        is_finite = jnp.all(jnp.isfinite(rows), axis=-1)
-        largest = jnp.where(is_finite, jnp.max(jnp.abs(rows), axis=-1), jnp.nan)
-        scale = (largest / top).astype(jnp.float32)
+        scale = (_largest(rows) / top).astype(jnp.float32)
         wide = scale[..., None].astype(rows.dtype)
         # The scale of a block of zeros is 0.
         q = rows / jnp.where(wide == 0, 1, wide) + top
@@ -80,6 +78,18 @@ def _encode(
         return jnp.concatenate([packed, _to_bytes(scale)], axis=1)
 
     return jax.tree.map(encode, shards)
+
+
+def _largest(
+    rows: Float[Array, "shards rows columns"],
+) -> Float[Array, "shards rows"]:
+    """Gives the largest absolute value of every row; NaN if a number is not finite."""
+    # As whole numbers: these have the same order, and NaNs are the largest. Some
+    # compilers' maximum of a NaN and a number is the number.
+    whole = jnp.uint64 if rows.dtype.itemsize == 8 else jnp.uint32
+    written = lax.bitcast_convert_type(jnp.abs(rows), whole)
+    largest = lax.bitcast_convert_type(jnp.max(written, axis=-1), rows.dtype)
+    return jnp.where(jnp.isfinite(largest), largest, jnp.nan)
 
 
 def _uniform(

@@ -60,6 +60,7 @@ def top_k(fraction: float = 1 / 32, error_feedback: float = 1.0) -> Reduction:
         functools.partial(_encode, k=k),
         functools.partial(_decode, k=k),
         error_feedback,
+        BLOCK,
     )
     return compressed("top_k", codec, payload)
 
