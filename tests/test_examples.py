@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from experiments import lanes
+from experiments import codec_cost, lanes
 from experiments.examples import linen_pmap, nnx_shard_map
 
 
@@ -21,3 +21,11 @@ def test_the_lanes_benchmark_measures_every_number_of_workers(monkeypatch, capsy
     assert per_worker.keys() == {1, 10}
     assert all(seconds > 0 for seconds in per_worker.values())
     assert "per worker" in capsys.readouterr().out
+
+
+def test_the_codec_benchmark_measures_every_compressed_reduction(capsys):
+    with jax.numpy_dtype_promotion("standard"):
+        times = codec_cost.main(repetitions=1)
+    assert times.keys() == {"bfloat16", "int8", "int4", "int2", "top_k"}
+    assert all(seconds > 0 for own in times.values() for seconds in own)
+    assert "2.16" in capsys.readouterr().out  # MB of int8
