@@ -17,6 +17,8 @@ from olsgd_jax.reductions.shards import send_shards
 from olsgd_jax.types import ArrayTree, Message, ReductionState
 from olsgd_jax.workers.axis import WORKERS, shares_slot, worker_axes
 
+MOST_ADDED_SINGLY = 32  # shards
+
 
 def compressed(name: str, codec: Codec, payload: Callable[[Message], int]) -> Reduction:
     """Builds the mean of messages that a codec writes for the network.
@@ -95,8 +97,7 @@ def _two_exchanges(
         total, shared = jax.tree.map(own, sums), jax.tree.map(own, mean)
     else:
         received = with_own(codec.decode(send_shards(code, axes), shards))
-        # One by one: a sum over the first axis takes CPUs many times as long.
-        total = jax.tree.map(lambda x: functools.reduce(jnp.add, x / m)[None], received)
+        total = jax.tree.map(lambda x: _added_up(x / m), received)
         of_sum = lax.optimization_barrier(codec.encode(total, *codec.draws))
         shared = codec.decode(of_sum, total)
         mean = codec.decode(lax.all_gather(of_sum, axes, tiled=True), shards)
@@ -104,6 +105,18 @@ def _two_exchanges(
         lambda x, y, t, s: put_own(x - y, m * (t - s)), shards, sent, total, shared
     )
     return mean, optax.tree.scale(codec.error_feedback, lost)
+
+
+def _added_up(
+    shards: Float[Array, "shards blocks numbers"],
+) -> Float[Array, "1 blocks numbers"]:
+    """Adds up shards one by one: CPUs take many times as long over the first axis.
+
+    The program would grow with the number of shards, so many are added up at once.
+    """
+    if len(shards) > MOST_ADDED_SINGLY:
+        return jnp.sum(shards, axis=0, keepdims=True)
+    return functools.reduce(jnp.add, shards)[None]
 
 
 def _split(
