@@ -15,6 +15,7 @@ from olsgd_jax import (
     WORKERS,
     bfloat16,
     distribute,
+    exact,
     init_state,
     int2,
     int4,
@@ -22,6 +23,7 @@ from olsgd_jax import (
     make_round,
     on_workers,
     overlap_jit,
+    plain_loss,
     to_workers,
     top_k,
     worker_mesh,
@@ -478,3 +480,29 @@ def test_a_fraction_that_no_block_has_is_refused_with_the_nearest():
     message = "fraction must be a multiple of 1/256, got 0.1; pass 26/256 = 0.101562"
     with pytest.raises(ValueError, match=message):
         top_k(fraction=0.1)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "rate", "settles"),
+    [
+        (exact(), 0.7, True),
+        (int4(), 0.7, True),
+        (top_k(), 0.1, True),
+        (top_k(), 0.7, False),
+        (top_k(error_feedback=0.95), 0.7, True),
+    ],
+)
+def test_sending_most_numbers_later_acts_like_a_delay(reduction, rate, settles):
+    rng, m, size = np.random.default_rng(0), 8, 2048
+    curvature = jnp.asarray(np.exp(rng.uniform(-3, 0, size)))
+    centres = jnp.asarray(1 + 0.3 * rng.normal(size=(m, size)))
+    quadratic = plain_loss(lambda x, c: jnp.sum(curvature * (x - c) ** 2) / 2)
+    optimizer, strategy = optax.sgd(rate), STRATEGIES["local_sgd"]
+    run = make_round(quadratic, optimizer, strategy, sync_period=1, reduction=reduction)
+    state = init_state(
+        jnp.zeros(size), optimizer, strategy, num_workers=m, reduction=reduction
+    )
+    for _ in range(250):
+        state, _ = run(state, centres[:, None])
+    distance = jnp.abs(state.params.mean(axis=0) - centres.mean(axis=0)).mean()
+    assert (distance < 1) == settles
