@@ -2,8 +2,6 @@ r"""Question: which strategy, sync period and reduction suit hardware you do not
 
 Run:     python -m experiments.plan --target h100:1x16x8 --model resnet18 \
              --bandwidth 10gbit
-         python -m experiments.plan --target h100:1x16x8 --bandwidth 10gbit \
-             --step-seconds 0.01 --sync-period 4 --reductions exact bfloat16 int8
 Cost:    a compilation: half a minute for GPUs, a few minutes for TPUs (2 CPU cores)
 Answer:  the time of a local step and of a mean, the smallest sync period that hides
          the mean, and the fraction of time that workers compute with each strategy;
