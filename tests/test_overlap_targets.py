@@ -240,16 +240,18 @@ def text_before_code(*arguments, folder):
         env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
         stdout=subprocess.DEVNULL,
     )
+    before, size = None, 0
     try:
-        # Written after the text.
-        while not (done := list(folder.glob("*memory-usage-report.txt"))):
+        # The text is whole once it does not grow any more.
+        while not size or size != before:
             assert process.poll() is None
-            time.sleep(0.1)
+            time.sleep(0.5)
+            written = list(folder.glob("*.after_optimizations.txt"))
+            before, size = size, sum(x.stat().st_size for x in written)
     finally:
         process.kill()
         process.wait()
-    name = done[0].name.replace("-memory-usage-report", "")
-    return (folder / name).read_text()
+    return written[0].read_text()
 
 
 @TPU
