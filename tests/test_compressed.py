@@ -307,6 +307,16 @@ def test_all_workers_get_the_same_bits(build, error_feedback, mesh):
     np.testing.assert_array_equal(means, np.broadcast_to(means[:1], means.shape))
 
 
+@pytest.mark.parametrize("build", BUILDERS)
+def test_so_do_workers_that_share_a_slot(build):
+    together, _ = reduced(build(), MESSAGES, worker_mesh(2), num_means=2)
+    np.testing.assert_array_equal(
+        together, np.broadcast_to(together[:1], together.shape)
+    )
+    apart, _ = reduced(build(), MESSAGES, worker_mesh(4), num_means=2)
+    np.testing.assert_allclose(together, apart, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", STOCHASTIC)
 def test_stochastic_rounding_has_no_bias(name):
     build, num_messages = STOCHASTIC[name], 4000

@@ -93,8 +93,13 @@ def _two_exchanges(
     if shares_slot(axis_name):
         # Lanes cannot exchange shards with those of other slots, but add up with them.
         sums = lax.psum(jax.tree.map(lambda x: x / m, with_own(sent)), axes)
-        mean = codec.decode(codec.encode(sums, *codec.draws), sums)
-        total, shared = jax.tree.map(own, sums), jax.tree.map(own, mean)
+        total = jax.tree.map(own, sums)
+        shared = codec.decode(codec.encode(total, *codec.draws), total)
+        # Worker j alone codes shard j, so that all get what its own draws make of it.
+        of_own = jax.tree.map(
+            lambda x, y: put_own(jnp.zeros_like(x), y), shards, shared
+        )
+        mean = lax.psum(of_own, axes)
     else:
         received = with_own(codec.decode(send_shards(code, axes), shards))
         total = jax.tree.map(lambda x: _added_up(x / m), received)
