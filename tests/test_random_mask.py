@@ -11,7 +11,6 @@ from olsgd_jax import (
     distribute,
     init_state,
     local_sgd,
-    make_round,
     overlap_jit,
     overlap_local_sgd,
     random_mask,
@@ -22,6 +21,7 @@ from olsgd_jax import (
 )
 from olsgd_jax.drivers.forms import buckets, fragments
 from olsgd_jax.reductions.base import Draws
+from tests import test_reductions
 from tests.test_reductions import (
     CENTRES,
     EVERYONE,
@@ -33,7 +33,6 @@ from tests.test_reductions import (
     M,
     as_rows,
     as_tree,
-    loss,
 )
 
 N = 2  # one number of every two
@@ -87,28 +86,8 @@ def loop(name, presence):
 def test_rounds_follow_the_merge(name, options, presence, monkeypatch):
     monkeypatch.setattr(buckets, "LEAST_BYTES", 16)
     mesh = None if options.get("mapping") == "vmap" else worker_mesh(M)
-    strategy = STRATEGIES[name]
-    run = make_round(
-        loss,
-        OPTIMIZER,
-        strategy,
-        sync_period=TAU,
-        mesh=mesh,
-        reduction=REDUCTION,
-        **options,
-    )
-    state = init_state(
-        as_tree(np.zeros(SIZE)),
-        OPTIMIZER,
-        strategy,
-        num_workers=M,
-        mesh=mesh,
-        reduction=REDUCTION,
-    )
-    batches = as_tree(np.repeat(CENTRES[:, None], TAU, axis=1))
-    for present, expected in zip(presence, loop(name, presence), strict=True):
-        state, _ = run(state, batches, present=present)
-        np.testing.assert_allclose(as_rows(state.params), expected, atol=1e-12)
+    monkeypatch.setattr(test_reductions, "loop", loop)
+    test_reductions.assert_follows(name, presence, mesh, REDUCTION, **options)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
