@@ -106,7 +106,7 @@ def test_reductions_alone_talk_to_the_network():
     # A sum, or two exchanges; lanes of one slot add up instead of exchanging.
     assert found == {
         "reductions.exact": ["psum"],
-        "reductions.compressed": ["psum", "all_gather"],
+        "reductions.compressed": ["psum", "psum", "all_gather"],
         "reductions.shards": ["all_to_all"],
     }
 
