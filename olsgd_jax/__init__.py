@@ -41,11 +41,15 @@ from olsgd_jax.round.worker_round import RoundRecord, make_worker_round
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.strategies.cocod_sgd import cocod_sgd
+from olsgd_jax.strategies.delayed_diloco import delayed_diloco
+from olsgd_jax.strategies.diloco import diloco
+from olsgd_jax.strategies.eager_diloco import eager_diloco
 from olsgd_jax.strategies.easgd import easgd
 from olsgd_jax.strategies.local_sgd import local_sgd
 from olsgd_jax.strategies.overlap_local_sgd import overlap_local_sgd
 from olsgd_jax.strategies.powersgd import powersgd
 from olsgd_jax.strategies.slowmo import slowmo
+from olsgd_jax.strategies.streaming_diloco import streaming_diloco
 from olsgd_jax.strategies.sync_sgd import sync_sgd
 from olsgd_jax.timing.payload import payload_bytes
 from olsgd_jax.workers.axis import WORKERS, on_workers
@@ -65,7 +69,10 @@ __all__ = [
     "cocod_sgd",
     "compiler_options",
     "consensus_of",
+    "delayed_diloco",
+    "diloco",
     "distribute",
+    "eager_diloco",
     "easgd",
     "exact",
     "init_state",
@@ -87,6 +94,7 @@ __all__ = [
     "send_nothing",
     "slowmo",
     "spread",
+    "streaming_diloco",
     "sync_sgd",
     "to_workers",
     "top_k",

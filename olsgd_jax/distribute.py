@@ -53,7 +53,12 @@ from olsgd_jax.round.gradients import (
     reduce_gradients,
 )
 from olsgd_jax.round.optimizer_checks import check_optimizer
-from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
+from olsgd_jax.strategies.base import (
+    Strategy,
+    check_num_workers,
+    check_strategy,
+    send_model,
+)
 from olsgd_jax.types import (
     ArrayTree,
     Grads,
@@ -130,11 +135,14 @@ def distribute(
         keeps_start = _uses_start(strategy, params, strategy_state)
         keeps_start |= is_delayed and reduction.part is not ALL
         if is_delayed:
-            sent = reduction.part.take(params)
+            sent = reduction.part.take(strategy.message(params, strategy_state))
             fragments, kept = init_transit(reduction, sent, sync_period)
+        elif strategy.mean_of == "end":
+            message = strategy.message(params, strategy_state)
+            fragments, kept = (), reduction.init(message)
         else:
             fragments, kept = (), init_reduction(strategy, reduction, params)
-        if strategy.mean_of != "gradients":
+        if strategy.mean_of != "gradients" and strategy.message is send_model:
             kept = init_difference(reduction, params, kept)
         return DistributedState(
             opt_state=inner.init(params),
@@ -182,7 +190,8 @@ def distribute(
         def begin(before: tuple) -> tuple[Params, ArrayTree]:
             start, fragments = before
             if is_delayed:
-                outgoing = now.part.take(to_send(params, kept)), own
+                message = strategy.message(params, state.strategy_state)
+                outgoing = now.part.take(to_send(message, kept)), own
                 fragments = begin_transit(now, outgoing, fragments, sync_period)
             return params if keeps_start else start, fragments
 
@@ -200,11 +209,13 @@ def distribute(
         ) -> tuple[Grads, StrategyState, ArrayTree, ReductionState | Difference]:
             end, own = optax.apply_updates(params, updates), own_state(kept)
             if is_delayed:
-                like = jax.eval_shape(now.part.take, params)
+                like = jax.eval_shape(
+                    lambda *x: now.part.take(strategy.message(*x)), params, state
+                )
                 outgoing = fragments, own
                 mean, own = finish_transit(now, outgoing, like, sync_period)
             else:
-                message = now.part.take(to_send(end, kept))
+                message = now.part.take(to_send(strategy.message(end, state), kept))
                 mean, own = now.reduce(message, own, axis_name)
             mean, kept = from_mean(mean, own, kept)
             old = start if keeps_start else end  # not used by the mix
@@ -240,7 +251,7 @@ def _uses_start(
     """Whether the mix uses the round's start, according to its jaxpr."""
     if strategy.mean_of == "gradients":
         return False
-    rest = (params, params, strategy_state)
+    rest = (params, strategy.message(params, strategy_state), strategy_state)
     traced = jax.make_jaxpr(lambda x, rest: strategy.mix(x, *rest))(params, rest)
     num_arrays = len(jax.tree.leaves(params))
     others = len(traced.in_avals) - num_arrays

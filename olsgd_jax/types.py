@@ -18,6 +18,7 @@ __all__ = [
     "Mapping",
     "Mean",
     "MeanOf",
+    "Message",
     "ModelState",
     "ModelStatePolicy",
     "OptState",
@@ -71,7 +72,7 @@ Mean: TypeAlias = Callable[[ArrayTree], ArrayTree]
 """Averages a tree over all workers."""
 
 MeanOf: TypeAlias = Literal["start", "end", "gradients"]
-"""What is averaged: models at a round's start or end, or gradients at every step."""
+"""When messages are known: at a round's start or end; or gradients, at every step."""
 
 Device: TypeAlias = Any
 """One of `jax.devices()`."""

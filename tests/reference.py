@@ -108,13 +108,81 @@ def easgd(problem, tau, moving_rate):
         yield X, z
 
 
-def cocod_sgd(problem, tau):
+def cocod_sgd(problem, tau, mu=0.0, nu=1.0):
     X = start = problem.models()
+    previous = problem.start
     for k in range(problem.num_steps):
         X = problem.local_step(X, k)
         if (k + 1) % tau == 0:
-            X = start = start.mean(axis=0) + (X - start)
+            mean = start.mean(axis=0)
+            X = start = mean + mu * (mean - previous) + nu * (X - start)
+            previous = mean
         yield X, None
+
+
+def outer_nesterov(rate, momentum):
+    velocity = 0.0
+
+    def step(x, g):
+        nonlocal velocity
+        velocity = momentum * velocity + g
+        return x - rate * (g + momentum * velocity)
+
+    return step
+
+
+def diloco(problem, tau, rate, momentum):
+    X, outer = problem.models(), outer_nesterov(rate, momentum)
+    x = X[0]
+    for k in range(problem.num_steps):
+        X = problem.local_step(X, k)
+        if (k + 1) % tau == 0:
+            x = outer(x, x - X.mean(axis=0))
+            X = np.tile(x, (problem.num_workers, 1))
+        yield X, None
+
+
+def delayed_diloco(problem, tau, rate, momentum):
+    X, outer = problem.models(), outer_nesterov(rate, momentum)
+    z, before = X[0], np.zeros_like(X)
+    for k in range(problem.num_steps):
+        X = problem.local_step(X, k)
+        if (k + 1) % tau == 0:
+            progress = z - X
+            z, before = outer(z, before.mean(axis=0)), progress
+            X = np.tile(z, (problem.num_workers, 1))
+        yield X, None
+
+
+def eager_diloco(problem, tau, rate, momentum):
+    X, outer = problem.models(), outer_nesterov(rate, momentum)
+    start, before = X, np.zeros_like(X)
+    for k in range(problem.num_steps):
+        X = problem.local_step(X, k)
+        if (k + 1) % tau == 0:
+            progress = start - X
+            G = before.mean(axis=0) + (progress - before) / problem.num_workers
+            X = start = outer(start, G)
+            before = progress
+        yield X, None
+
+
+def streaming_diloco(problem, tau, fragment_of, rate, momentum, alpha, delayed):
+    """Number j of a model is in fragment fragment_of[j]."""
+    X = start = problem.models()
+    num_fragments = fragment_of.max() + 1
+    outer = [outer_nesterov(rate, momentum) for _ in range(num_fragments)]
+    z = problem.start.copy()
+    for k in range(problem.num_steps):
+        X = problem.local_step(X, k)
+        if (k + 1) % tau == 0:
+            turn = k // tau % num_fragments
+            own = fragment_of == turn
+            known = start if delayed else X
+            z[own] = outer[turn](z[own], (z - known)[:, own].mean(axis=0))
+            X = np.where(own, X - alpha * (X - z), X)
+            start = X
+        yield X, z.copy()
 
 
 def overlap_local_sgd(problem, tau, alpha, beta, rate=lambda k: 1.0):
@@ -175,6 +243,15 @@ CASES = {
     "local_sgd": Case(local_sgd, {}, "local_sgd", {}),
     "easgd": Case(easgd, {"moving_rate": 0.9}, "easgd", {"moving_rate": 0.9}),
     "cocod_sgd": Case(cocod_sgd, {}, "cocod_sgd", {}),
+    "cocod_momentum": Case(
+        cocod_sgd, {"mu": 0.7, "nu": 0.3}, "cocod_sgd", {"momentum": 0.7}
+    ),
+    "cocod_step_size": Case(
+        cocod_sgd,
+        {"mu": 0.5, "nu": 1.2},
+        "cocod_sgd",
+        {"momentum": 0.5, "step_size": 1.2},
+    ),
     "overlap": Case(
         overlap_local_sgd,
         {"alpha": 0.6, "beta": 0.0},
@@ -184,6 +261,20 @@ CASES = {
     # Its shape and its first Q come from the library.
     "powersgd": Case(powersgd, {"rank": 2}, "powersgd", {"rank": 2}),
 }
+OUTER = {"outer_learning_rate": 0.6, "outer_momentum": 0.5}
+for _name in ("diloco", "delayed_diloco", "eager_diloco"):
+    CASES[_name] = Case(globals()[_name], {"rate": 0.6, "momentum": 0.5}, _name, OUTER)
+# The cut into fragments comes from the library too.
+for _name, _alpha, _delayed in (
+    ("streaming", 0.4, True),
+    ("streaming_ends", 1.0, False),
+):
+    CASES[_name] = Case(
+        streaming_diloco,
+        {"rate": 0.6, "momentum": 0.5, "alpha": _alpha, "delayed": _delayed},
+        "streaming_diloco",
+        {"num_fragments": 3, "pullback": _alpha, "delayed": int(_delayed), **OUTER},
+    )
 for _ending, _is_rated in (("", False), ("_scaled", True)):
     CASES[f"slowmo{_ending}"] = Case(
         slowmo,

@@ -7,7 +7,7 @@ one), and the losses of the round's local steps, NaN of a worker that was absent
 
 import numpy as np
 
-from tests.reference import gram_schmidt
+from tests.reference import gram_schmidt, outer_nesterov
 
 
 class Team:
@@ -77,14 +77,66 @@ def easgd(team, present, moving_rate):
         yield X, z, losses
 
 
-def cocod_sgd(team, present):
-    X = team.models()
+def cocod_sgd(team, present, mu=0.0, nu=1.0):
+    X, previous = team.models(), team.problem.start
     for r, P in enumerate(present):
         Y, losses = team.local_steps(X, r, P)
         if P.any():
-            Y[P] = X[P].mean(axis=0) + (Y[P] - X[P])
+            mean = X[P].mean(axis=0)
+            Y[P] = mean + mu * (mean - previous) + nu * (Y[P] - X[P])
+            previous = mean
         X = Y
         yield X, None, losses
+
+
+def diloco(team, present, rate, momentum):
+    x, outer = team.problem.start, outer_nesterov(rate, momentum)
+    for r, P in enumerate(present):
+        Y, losses = team.local_steps(np.tile(x, (team.m, 1)), r, P)
+        if P.any():
+            x = outer(x, x - Y[P].mean(axis=0))
+        yield np.tile(x, (team.m, 1)), None, losses
+
+
+def delayed_diloco(team, present, rate, momentum):
+    z, outer = team.problem.start, outer_nesterov(rate, momentum)
+    D = np.zeros((team.m, len(z)))
+    for r, P in enumerate(present):
+        Y, losses = team.local_steps(np.tile(z, (team.m, 1)), r, P)
+        progress = z - Y
+        if P.any():
+            z = outer(z, D[P].mean(axis=0))
+        D[P] = progress[P]
+        yield np.tile(z, (team.m, 1)), None, losses
+
+
+def eager_diloco(team, present, rate, momentum):
+    X = team.models()
+    outers = [outer_nesterov(rate, momentum) for _ in X]
+    D = np.zeros_like(X)
+    for r, P in enumerate(present):
+        Y, losses = team.local_steps(X, r, P)
+        here, mean = np.flatnonzero(P), D[P].mean(axis=0) if P.any() else 0.0
+        for i in here:
+            g = mean + (X[i] - Y[i] - D[i]) / team.m
+            D[i] = X[i] - Y[i]
+            X[i] = outers[i](X[i], g)
+        yield X.copy(), None, losses
+
+
+def streaming_diloco(team, present, fragment_of, rate, momentum, alpha, delayed):
+    X, z, turn = team.models(), team.problem.start.copy(), 0
+    num_fragments = fragment_of.max() + 1
+    outers = [outer_nesterov(rate, momentum) for _ in range(num_fragments)]
+    for r, P in enumerate(present):
+        Y, losses = team.local_steps(X, r, P)
+        if P.any():
+            own, known = fragment_of == turn, X if delayed else Y
+            z[own] = outers[turn](z[own], (z - known)[P][:, own].mean(axis=0))
+            Y[P] = np.where(own, Y[P] - alpha * (Y[P] - z), Y[P])
+            turn = (turn + 1) % num_fragments
+        X = Y
+        yield X, z.copy(), losses
 
 
 def overlap_local_sgd(team, present, alpha, beta, rate=lambda k: 1.0):

@@ -31,8 +31,21 @@ def first_q(rank):
     return np.asarray(strategy.init(helpers.as_tree(np.zeros(helpers.SIZE))).q[0])
 
 
+def fragment_of(num_fragments):
+    """The fragment of every number of a flat model: its part of its array's rows."""
+    fragments = []
+    for num_rows, *columns in (helpers.VECTOR, helpers.MATRIX):
+        of_rows = np.arange(num_rows) // -(-num_rows // num_fragments)
+        fragments.append(np.repeat(of_rows, np.prod(columns, dtype=int)))
+    return np.concatenate(fragments)
+
+
 # What loops are given that comes from here, beside what their cases say.
-GIVEN = {"powersgd": {"shape": helpers.MATRIX, "q": first_q(2)}}
+GIVEN = {
+    "powersgd": {"shape": helpers.MATRIX, "q": first_q(2)},
+    "streaming": {"fragment_of": fragment_of(3)},
+    "streaming_ends": {"fragment_of": fragment_of(3)},
+}
 
 
 def test_every_strategy_has_its_loop():

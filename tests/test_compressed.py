@@ -149,6 +149,7 @@ def follow(monkeypatch):
         ("local_sgd", "pmap"),
         ("cocod_sgd", "shard_map"),
         ("overlap_local_sgd", "vmap"),
+        ("delayed_diloco", "shard_map"),
     ],
 )
 def test_rounds_follow_the_twin(name, strategy, mapping, follow):
@@ -177,8 +178,9 @@ def test_every_form_follows_the_twin(name, form, follow, monkeypatch):
         ("local_sgd", {}, WHOLE),
         ("overlap_local_sgd", {"driver": "host"}, BY_BUCKET),
         ("overlap_local_sgd", {"stream": True}, BY_FRAGMENT),
+        ("delayed_diloco", {}, WHOLE),
     ],
-    ids=["gradients", "ends", "host", "streamed"],
+    ids=["gradients", "ends", "host", "streamed", "progress"],
 )
 def test_so_do_rounds_that_workers_miss(strategy, options, shards, follow, monkeypatch):
     monkeypatch.setattr(buckets, "LEAST_BYTES", 16)
@@ -194,6 +196,7 @@ def test_so_do_rounds_that_workers_miss(strategy, options, shards, follow, monke
         ("int4", "cocod_sgd", "gpu"),
         ("bfloat16", "overlap_local_sgd", "gpu"),
         ("int8", "overlap_local_sgd", "tpu"),
+        ("int4", "delayed_diloco", "cpu"),
     ],
 )
 def test_the_optax_face_follows_the_twin(name, strategy, platform, monkeypatch):

@@ -12,6 +12,9 @@ import pytest
 from olsgd_jax import (
     WORKERS,
     cocod_sgd,
+    delayed_diloco,
+    diloco,
+    eager_diloco,
     easgd,
     init_state,
     local_sgd,
@@ -22,6 +25,7 @@ from olsgd_jax import (
     plain_loss,
     powersgd,
     slowmo,
+    streaming_diloco,
     sync_sgd,
     worker_mean,
     worker_mesh,
@@ -30,13 +34,15 @@ from olsgd_jax.drivers.forms.base import flat_form, fragments_form
 from olsgd_jax.round.participation import of_present, over_present
 from olsgd_jax.round.state import check_present
 from olsgd_jax.round.worker_round import tree_form
+from olsgd_jax.strategies.outer import nesterov
 from tests import helpers, reference, reference_absent
-from tests.test_against_reference import first_q, rate, schedule
+from tests.test_against_reference import first_q, fragment_of, rate, schedule
 
 M, TAU, ROUNDS = 6, 3, 8
 PRESENT = np.random.default_rng(0).random((ROUNDS, M)) < 0.6
 PRESENT[2], PRESENT[5] = False, True
 PRESENT[3] = np.arange(M) == 4
+OUTER, OF_OUTER = nesterov(0.6, 0.5), {"rate": 0.6, "momentum": 0.5}
 # Per strategy: the library's, and the reference's loop.
 STRATEGIES = {
     "sync_sgd": (sync_sgd(), reference_absent.sync_sgd, {}),
@@ -48,6 +54,23 @@ STRATEGIES = {
     ),
     "easgd": (easgd(0.9, M), reference_absent.easgd, {"moving_rate": 0.9}),
     "cocod_sgd": (cocod_sgd(), reference_absent.cocod_sgd, {}),
+    "cocod_momentum": (
+        cocod_sgd(momentum=0.7),
+        reference_absent.cocod_sgd,
+        {"mu": 0.7, "nu": 0.3},
+    ),
+    "diloco": (diloco(OUTER), reference_absent.diloco, OF_OUTER),
+    "delayed_diloco": (
+        delayed_diloco(OUTER),
+        reference_absent.delayed_diloco,
+        OF_OUTER,
+    ),
+    "eager_diloco": (eager_diloco(M, OUTER), reference_absent.eager_diloco, OF_OUTER),
+    "streaming_diloco": (
+        streaming_diloco(3, OUTER),
+        reference_absent.streaming_diloco,
+        {"alpha": 0.5, "delayed": True, "fragment_of": fragment_of(3), **OF_OUTER},
+    ),
     "overlap": (
         overlap_local_sgd(0.6),
         reference_absent.overlap_local_sgd,
@@ -72,7 +95,8 @@ STRATEGIES = {
 # What all workers share beside the strategy's state.
 COMMON = {"sync_sgd": ("params", "opt_state"), "slowmo": ("params",)}
 COMMON["powersgd"] = COMMON["sync_sgd"]
-DELAYED = ("cocod_sgd", "overlap", "overlap_momentum", "overlap_scaled")
+COMMON["diloco"] = COMMON["delayed_diloco"] = ("params",)
+DELAYED = tuple(n for n, (s, *_) in STRATEGIES.items() if s.mean_of == "start")
 WAYS = {
     "vmap": {},
     "pmap": {"places": M, "mapping": "pmap"},
@@ -90,7 +114,7 @@ def names_of(way):
         case "stream":
             return DELAYED
         case "host":
-            return "cocod_sgd", "overlap_scaled"
+            return "cocod_sgd", "overlap_scaled", "eager_diloco", "streaming_diloco"
     return tuple(STRATEGIES)
 
 
@@ -163,15 +187,22 @@ def test_the_rounds_follow_the_equations(way, subtests):
                     np.testing.assert_allclose(anchors, expected, atol=1e-12)
 
 
+def strategy_fields(name, state, *, own):
+    """The fields of a strategy's state that are, or are not, a worker's own."""
+    fields = getattr(state.strategy_state, "_fields", ())
+    is_own = STRATEGIES[name][0].own
+    return [getattr(state.strategy_state, x) for x in fields if (x in is_own) == own]
+
+
 def shared_part(name, state):
     shared = [getattr(state, field) for field in COMMON.get(name, ())]
-    return shared, getattr(state.strategy_state, "q", state.strategy_state), state.round
+    return shared, strategy_fields(name, state, own=False), state.round
 
 
 def own_part(name, state):
     fields = {"params", "opt_state", "model_state"} - set(COMMON.get(name, ()))
     own = [getattr(state, field) for field in sorted(fields)]
-    return own, getattr(state.strategy_state, "error", ())
+    return own, strategy_fields(name, state, own=True)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -313,8 +344,8 @@ def traced_round(form, strategy):
     """One worker's round with a mask, and its arguments of all workers."""
     worker_round = make_worker_round(tanh_loss, OPTIMIZER, strategy, form=form)
     params = {"w": jnp.ones((3, 5)), "b": jnp.ones(5)}
-    state = init_state(params, OPTIMIZER, strategy, num_workers=4)
-    return worker_round, (state, jnp.ones((4, TAU, 2, 3)), jnp.ones(4, bool))
+    state = init_state(params, OPTIMIZER, strategy, num_workers=M)
+    return worker_round, (state, jnp.ones((M, TAU, 2, 3)), jnp.ones(M, bool))
 
 
 @pytest.mark.parametrize("form", ["tree", "flat"])
@@ -322,7 +353,7 @@ def traced_round(form, strategy):
 def test_the_mean_of_those_present_and_the_local_steps_do_not_wait(name, form):
     worker_round, args = traced_round(FORMS[form], STRATEGIES[name][0])
     one = jax.tree.map(lambda x: x[0], args)
-    jaxpr = jax.make_jaxpr(worker_round, axis_env=[(WORKERS, 4)])(*one).jaxpr
+    jaxpr = jax.make_jaxpr(worker_round, axis_env=[(WORKERS, M)])(*one).jaxpr
     assert "scan" not in helpers.upstream_of("psum", jaxpr)
     assert "psum" not in helpers.upstream_of("scan", jaxpr)
     sent = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "psum"]

@@ -12,6 +12,7 @@ from olsgd_jax import (
     REDUCTIONS,
     WORKERS,
     cocod_sgd,
+    delayed_diloco,
     distribute,
     exact,
     init_state,
@@ -45,6 +46,7 @@ STRATEGIES = {
     "local_sgd": local_sgd(),
     "cocod_sgd": cocod_sgd(),
     "overlap_local_sgd": overlap_local_sgd(pullback=0.6),
+    "delayed_diloco": delayed_diloco(optax.sgd(0.5)),
 }
 # Bytes of a message of float32, and of 128 numbers with their scale.
 LARGE = M * 32 * 128
@@ -100,13 +102,13 @@ class CoarseLoop:
 
 def loop(name, presence):
     """Models of all workers after every round; worker i minimises ½ (x − cᵢ)²."""
-    x, z = np.zeros((M, SIZE)), np.zeros(SIZE)
+    x, z, progress = np.zeros((M, SIZE)), np.zeros(SIZE), np.zeros((M, SIZE))
     coarse, reference = CoarseLoop(), np.zeros(SIZE)
 
     def mean(rows, present):
-        """Of gradients; models are sent as differences from their last mean."""
+        """Only models are sent as differences from their last mean."""
         nonlocal reference
-        if name == "sync_sgd":
+        if name in ("sync_sgd", "delayed_diloco"):
             return coarse(rows, present)
         reference = reference + coarse(rows - reference, present)
         return reference
@@ -129,6 +131,9 @@ def loop(name, presence):
             case "overlap_local_sgd":
                 z = mean(x, present)
                 x = np.where(here, y - 0.6 * (y - z), x)
+            case "delayed_diloco":
+                progress, before = np.where(here, x - y, progress), progress
+                x = x - 0.5 * mean(before, present)
         yield x
 
 

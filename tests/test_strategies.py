@@ -11,13 +11,18 @@ import pytest
 from olsgd_jax import (
     STRATEGIES,
     cocod_sgd,
+    delayed_diloco,
+    diloco,
+    eager_diloco,
     easgd,
     local_sgd,
     overlap_local_sgd,
     powersgd,
     slowmo,
+    streaming_diloco,
     sync_sgd,
 )
+from olsgd_jax.strategies.outer import nesterov
 from olsgd_jax.training import Config, build_strategy
 from tests import helpers, reference
 
@@ -154,6 +159,63 @@ def test_slowmo_without_momentum_is_local_sgd():
     assert_same_models(runs["slowmo"], runs["local"])
 
 
+def test_diloco_with_an_outer_rate_of_one_is_local_sgd():
+    runs = states_of({"diloco": diloco(optax.sgd(1.0)), "local": local_sgd()})
+    assert_same_models(runs["diloco"], runs["local"])
+
+
+def test_diloco_with_heavy_ball_momentum_outside_is_slowmo():
+    outer = optax.sgd(0.9, momentum=0.6)
+    runs = states_of({"diloco": diloco(outer), "slowmo": slowmo(0.6, 0.9)})
+    assert_same_models(runs["diloco"], runs["slowmo"])
+
+
+def test_streaming_diloco_of_one_fragment_without_delay_is_diloco():
+    outer = nesterov(0.6, 0.5)
+    streaming = streaming_diloco(1, outer, delayed=False)
+    runs = states_of({"streaming": streaming, "diloco": diloco(outer)})
+    assert_same_models(runs["streaming"], runs["diloco"])
+
+
+def test_with_an_outer_rate_of_one_delay_applies_progress_a_round_late():
+    states = states_of({"delayed": delayed_diloco(optax.sgd(1.0))})["delayed"]
+    for before, after in zip(states, states[1:], strict=False):
+        progress = helpers.as_flat(before.strategy_state.progress).mean(axis=0)
+        moved = flat([before])[0] - flat([after])[0]
+        np.testing.assert_allclose(moved, np.tile(progress, (4, 1)), atol=1e-12)
+
+
+def test_the_mean_of_eager_workers_weighs_new_progress_by_one_in_m():
+    states = states_of({"eager": eager_diloco(4, optax.sgd(1.0))})["eager"]
+    for before, after in zip(states, states[1:], strict=False):
+        old, new = (
+            helpers.as_flat(x.strategy_state.progress).mean(axis=0)
+            for x in (before, after)
+        )
+        moved = (flat([before]) - flat([after]))[0].mean(axis=0)
+        np.testing.assert_allclose(moved, old + (new - old) / 4, atol=1e-12)
+
+
+@pytest.mark.parametrize("build", [diloco, lambda outer: eager_diloco(1, outer)])
+def test_one_worker_with_an_outer_rate_of_one_is_plain_sgd(build):
+    one = states_of({"one": build(optax.sgd(1.0))}, m=1)["one"]
+    assert_same_models(one, states_of({"local": local_sgd()}, m=1)["local"])
+
+
+def test_cocod_sgd_of_momentum_moves_the_virtual_model_by_gradients_alone():
+    strategy = cocod_sgd(momentum=0.7)
+    start, end = jax.random.normal(jax.random.key(0), (2, 4, 7))
+    previous = jnp.broadcast_to(jnp.arange(7.0), (4, 7))
+    state = strategy.init(previous)
+    mean = jnp.broadcast_to(start.mean(axis=0), start.shape)
+    before = strategy.virtual(mean, state)[0]
+    mixed, state = strategy.mix(start, end, mean, state)
+    after = strategy.virtual(mixed.mean(axis=0, keepdims=True), state)[0]
+    # Every round's steps count for (1 - mu) / (1 - mu) = 1.
+    moved = (end - start).mean(axis=0)
+    np.testing.assert_allclose(after - before, moved, atol=1e-5)
+
+
 def test_at_a_constant_rate_it_does_not_matter_where_the_velocity_keeps_it():
     rate = optax.constant_schedule(0.1)
     runs = states_of(
@@ -173,7 +235,8 @@ def test_half_precision_models_keep_their_dtype(name):
     strategy = ONE_OF_EACH[name]
     params = {"w": jnp.ones((4, 3), jnp.bfloat16), "b": jnp.ones(3, jnp.bfloat16)}
     grads, state = strategy.reduce_grads(params, strategy.init(params), lambda x: x)
-    mixed, state = strategy.mix(params, grads, params, state)
+    mean = strategy.message(params, state)
+    mixed, state = strategy.mix(params, grads, mean, state)
     for leaf in jax.tree.leaves((grads, mixed)):
         assert leaf.dtype == jnp.bfloat16
 
@@ -194,6 +257,16 @@ SCHEDULE = optax.linear_schedule(0.1, 0.0, 10)
         (lambda: easgd(0.9, 0), "num_workers must be at least 1, got 0"),
         (lambda: slowmo(1.0), r"momentum must be in \[0, 1\), got 1.0"),
         (lambda: slowmo(0.5, 0.0), r"step_size must be in \(0, 1e\+30\], got 0.0"),
+        (lambda: cocod_sgd(1.0), r"momentum must be in \[0, 1\), got 1.0"),
+        (lambda: cocod_sgd(0.5, 0.0), r"step_size must be in .*, got 0.0"),
+        (lambda: eager_diloco(0), "num_workers must be at least 1, got 0"),
+        (lambda: streaming_diloco(0), "num_fragments must be at least 1, got 0"),
+        (
+            lambda: streaming_diloco(pullback=0.0),
+            r"pullback must be in \(0, 1\], got 0",
+        ),
+        (lambda: nesterov(0.0), r"outer_learning_rate must be in \(0, inf\), got 0"),
+        (lambda: nesterov(0.7, 1.0), r"outer_momentum must be in \[0, 1\), got 1.0"),
         (lambda: powersgd(0), "rank must be at least 1, got 0"),
     ],
 )
@@ -210,6 +283,8 @@ def test_arguments_out_of_range_are_refused(build, message):
         (overlap_local_sgd, (0.6, 0.7, 0.1), "learning_rate must be the optimizer's"),
         (slowmo, (0.7, 1.0, 0.1), "learning_rate must be the optimizer's schedule"),
         (easgd, (0.9, 4.0), "num_workers must be a whole number, got 4.0"),
+        (diloco, (0.7,), "outer_optimizer must be an optax optimizer, got 0.7; pass"),
+        (eager_diloco, (nesterov(),), "num_workers must be a whole number"),
         (powersgd, (1.5,), "rank must be a whole number, got 1.5"),
     ],
 )

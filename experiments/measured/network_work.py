@@ -110,17 +110,15 @@ def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
     """Lists what a worker passes to the means of a round, in order."""
     params = _params(work)
     strategy, stream = strategy_of(work, num_workers)
-    is_cut = REDUCTIONS[work.reduction]().two_means is None
-    if strategy.mean_of == "start" and not is_cut:
-        return [params]
-    if stream:
-        fragments, num = cut_fragments(params, work.sync_period), work.sync_period
-        return [jax.tree.map(operator.itemgetter(k), fragments) for k in range(num)]
-    match strategy.mean_of:
-        case "start":
-            return [x for x, _ in to_buckets((params, ()), count_buckets(params))]
-        case "end":
-            return [params]
+    if strategy.mean_of != "gradients":
+        message = strategy.message(params, strategy.init(params))
+        is_cut = REDUCTIONS[work.reduction]().two_means is None
+        if strategy.mean_of == "end" or not is_cut:
+            return [message]
+        if stream:
+            fragments, num = cut_fragments(message, work.sync_period), work.sync_period
+            return [jax.tree.map(operator.itemgetter(k), fragments) for k in range(num)]
+        return [x for x, _ in to_buckets((message, ()), count_buckets(message))]
     shapes = gradient_messages(strategy, params)
     return work.sync_period * jax.tree.map(
         lambda x: jnp.zeros(x.shape, x.dtype), shapes

@@ -58,14 +58,15 @@ def sending(
     note = noting(messages)
 
     def send(params: Params) -> Params:
-        match strategy.mean_of:
-            case "start" if reduction.two_means is None:
-                message = reduction.part.take(params)
-                form(note, (message, ()), _no_steps, sync_period)
-            case "start" | "end":  # two means are made of whole messages
-                note.reduce(reduction.part.take(params), ())
-            case "gradients":
-                messages.extend(gradient_messages(strategy, params))
+        if strategy.mean_of == "gradients":
+            messages.extend(gradient_messages(strategy, params))
+            return params
+        message = strategy.message(params, strategy.init(params))
+        sent = reduction.part.take(message)
+        if strategy.mean_of == "start" and reduction.two_means is None:
+            form(note, (sent, ()), _no_steps, sync_period)
+        else:  # two means are made of whole messages
+            note.reduce(sent, ())
         return params
 
     jax.eval_shape(on_workers(send, mesh), _of_all(params, mesh))

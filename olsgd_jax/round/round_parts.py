@@ -29,6 +29,7 @@ from olsgd_jax.types import (
     Params,
     Present,
     ReductionState,
+    StrategyState,
 )
 from olsgd_jax.workers.axis import worker_count
 
@@ -47,22 +48,31 @@ class RoundParts(NamedTuple):
     mix: Callable[..., WorkerState]
 
 
-def models_message(
+class RoundMessage(NamedTuple):
+    """What is averaged once per round."""
+
+    strategy: Message  # what the strategy sends; () if that is gradients
+    model_state: ModelState  # the averaged part
+
+
+def message_of(
     strategy: Strategy,
     params: Params,
+    strategy_state: StrategyState,
     model_state: ModelState,
     policy: ModelStatePolicy,
-) -> Message:
-    """Gives the part of a worker's models that is averaged once per round.
+) -> RoundMessage:
+    """Gives what a worker sends once per round.
 
     >>> from olsgd_jax import local_sgd, sync_sgd
-    >>> models_message(local_sgd(), {"w": 1.0}, {}, "local")
-    ({'w': 1.0}, {})
-    >>> models_message(sync_sgd(), {"w": 1.0}, {}, "local")
-    ((), {})
+    >>> message_of(local_sgd(), {"w": 1.0}, (), {}, "local")
+    RoundMessage(strategy={'w': 1.0}, model_state={})
+    >>> message_of(sync_sgd(), {"w": 1.0}, (), {}, "local").strategy
+    ()
     """
-    sent = () if strategy.mean_of == "gradients" else params
-    return sent, averaged_part(model_state, policy)
+    is_gradients = strategy.mean_of == "gradients"
+    sent = () if is_gradients else strategy.message(params, strategy_state)
+    return RoundMessage(sent, averaged_part(model_state, policy))
 
 
 def make_round_parts(
@@ -85,9 +95,13 @@ def make_round_parts(
     """
     check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
 
-    def message_of(state: WorkerState) -> Message:
-        return models_message(
-            strategy, state.params, state.model_state, model_state_policy
+    def message(state: WorkerState) -> RoundMessage:
+        return message_of(
+            strategy,
+            state.params,
+            state.strategy_state,
+            state.model_state,
+            model_state_policy,
         )
 
     def models_out(state: WorkerState, present: Present | None = None) -> Outgoing:
@@ -95,8 +109,8 @@ def make_round_parts(
             state.reduction_state.models,
             of_message(reduction, state.round).part,
         )
-        message = part.take(to_send(message_of(state), kept))
-        return outgoing(reduction, message, own_state(kept), present)
+        sent = part.take(to_send(message(state), kept))
+        return outgoing(reduction, sent, own_state(kept), present)
 
     def mixed(
         mix: Callable,
@@ -105,11 +119,11 @@ def make_round_parts(
         mean: Message,
         kept: ReductionState | Difference,
     ) -> WorkerState:
-        mean_params, mean_model_state = mean
+        mean_sent, mean_model_state = mean
         if strategy.mean_of == "gradients":
-            mean_params = end.params
+            mean_sent = end.params
         params, strategy_state = mix(
-            start.params, end.params, mean_params, end.strategy_state
+            start.params, end.params, mean_sent, end.strategy_state
         )
         return end._replace(
             params=params,
@@ -131,7 +145,7 @@ def make_round_parts(
         mean, own, num_present = arrived(reduction, sent, own_state(before), present)
         mean, kept = from_mean(mean, own, before)
         part = of_message(reduction, start.round).part
-        mean = part.put(mean, message_of(start if is_delayed else end))
+        mean = part.put(mean, message(start if is_delayed else end))
         if present is None or num_present is None:
             return mixed(strategy.mix, start, end, mean, kept)
         mix_of_present = strategy.mix

@@ -26,9 +26,21 @@ from olsgd_jax.round.optimizer_checks import (
     check_steps_together,
 )
 from olsgd_jax.round.optimizer_step import init_optimizer, trained
-from olsgd_jax.round.round_parts import models_message
-from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
-from olsgd_jax.types import ArrayTree, Batch, ModelState, ModelStatePolicy, Params
+from olsgd_jax.round.round_parts import message_of
+from olsgd_jax.strategies.base import (
+    Strategy,
+    check_num_workers,
+    check_strategy,
+    send_model,
+)
+from olsgd_jax.types import (
+    ArrayTree,
+    Batch,
+    ModelState,
+    ModelStatePolicy,
+    Params,
+    StrategyState,
+)
 from olsgd_jax.workers.axis import WORKERS
 from olsgd_jax.workers.mesh import check_slots, count_workers, worker_devices
 from olsgd_jax.workers.mesh_checks import check_mesh
@@ -98,7 +110,12 @@ def init_state(
             key,
             round=jnp.zeros((), jnp.int32),
             reduction_state=_init_reduction(
-                reduction, strategy, model_state_policy, params, model_state
+                reduction,
+                strategy,
+                model_state_policy,
+                params,
+                strategy_state,
+                model_state,
             ),
         )
 
@@ -147,6 +164,7 @@ def check_state(
     expected = jax.eval_shape(
         jax.vmap(partial(_init_reduction, reduction, strategy, model_state_policy)),
         state.params,
+        state.strategy_state,
         state.model_state,
     )
     hint = "pass the reduction and model_state_policy that init_state got"
@@ -177,13 +195,17 @@ def _init_reduction(
     strategy: Strategy,
     policy: ModelStatePolicy,
     params: Params,
+    strategy_state: StrategyState,
     model_state: ModelState,
 ) -> PerMessage:
     of_gradients = ()
     if strategy.mean_of == "gradients":
         of_gradients = init_reduction(strategy, reduction, trained(params))
-    message = models_message(strategy, params, model_state, policy)
-    of_models = init_difference(reduction, message, reduction.init(message))
+    message = message_of(strategy, params, strategy_state, model_state, policy)
+    own = reduction.init(message)
+    if strategy.message is not send_model:
+        message = message._replace(strategy=None)
+    of_models = init_difference(reduction, message, own)
     return PerMessage(of_gradients, of_models)
 
 

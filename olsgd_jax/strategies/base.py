@@ -1,9 +1,10 @@
-"""Strategy: how workers communicate, in four parts.
+"""Strategy: how workers communicate, in five parts.
 
 Over a round, worker i goes from its start xᵢ to its end yᵢ in τ local steps.
 
     init           makes the state that outlives a round
-    mean_of        what is averaged: models at a round's start or end, or gradients
+    mean_of        when the message is known: at a round's start or end; or "gradients"
+    message        what a worker sends; by default its model
     reduce_grads   gives the gradient that a local step uses; by default the workers'
                    mean if mean_of is "gradients", else the worker's own
     mix            ends the round: turns start, end and mean into the next start
@@ -19,7 +20,7 @@ updated on absent workers too (see `absence`).
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from olsgd_jax.types import Grads, Mean, MeanOf, Params, StrategyState
+from olsgd_jax.types import Grads, Mean, MeanOf, Message, Params, StrategyState
 
 
 def keep_grads(grads: Grads, state: StrategyState, mean: Mean):
@@ -32,6 +33,12 @@ def keep_end(start: Params, end: Params, mean: Params, state: StrategyState):
     """Ends a round without a mix: the end is the next start."""
     del start, mean
     return end, state
+
+
+def send_model(params: Params, state: StrategyState) -> Message:
+    """Sends the model."""
+    del state
+    return params
 
 
 def consensus(mean: Params, state: StrategyState) -> Params:
@@ -62,6 +69,8 @@ class Strategy(NamedTuple):
     reduce_grads: Callable[
         [Grads, StrategyState, Mean], tuple[Grads, StrategyState]
     ] = keep_grads
+    # The model and the state at the start or end, as `mean_of` says -> what is sent.
+    message: Callable[[Params, StrategyState], Message] = send_model
     # Between rounds: the mean of the models -> the virtual model y, which only
     # gradients move, not mixing.
     virtual: Callable[[Params, StrategyState], Params] = consensus
