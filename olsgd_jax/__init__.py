@@ -44,7 +44,6 @@ from olsgd_jax.strategies.cocod_sgd import cocod_sgd
 from olsgd_jax.strategies.easgd import easgd
 from olsgd_jax.strategies.local_sgd import local_sgd
 from olsgd_jax.strategies.overlap_local_sgd import overlap_local_sgd
-from olsgd_jax.strategies.powersgd import powersgd
 from olsgd_jax.strategies.slowmo import slowmo
 from olsgd_jax.strategies.sync_sgd import sync_sgd
 from olsgd_jax.timing.payload import payload_bytes
@@ -82,7 +81,6 @@ __all__ = [
     "overlap_local_sgd",
     "payload_bytes",
     "plain_loss",
-    "powersgd",
     "random_mask",
     "send_nothing",
     "slowmo",

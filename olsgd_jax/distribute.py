@@ -47,11 +47,7 @@ from olsgd_jax.round.difference import (
     to_send,
     with_own,
 )
-from olsgd_jax.round.gradients import (
-    check_shared,
-    init_reduction,
-    reduce_gradients,
-)
+from olsgd_jax.round.gradients import check_shared, reduce_gradients
 from olsgd_jax.round.optimizer_checks import check_optimizer
 from olsgd_jax.strategies.base import Strategy, check_num_workers, check_strategy
 from olsgd_jax.types import (
@@ -133,7 +129,7 @@ def distribute(
             sent = reduction.part.take(params)
             fragments, kept = init_transit(reduction, sent, sync_period)
         else:
-            fragments, kept = (), init_reduction(strategy, reduction, params)
+            fragments, kept = (), reduction.init(params)
         if strategy.mean_of != "gradients":
             kept = init_difference(reduction, params, kept)
         return DistributedState(

@@ -168,6 +168,8 @@ class Case(NamedTuple):
     strategy: str  # its name in the library
     strategy_args: dict  # of the library
     is_rated: bool = False  # whether both keep the velocity divided by the rate
+    reduction: str = "exact"  # its name in the library
+    reduction_args: dict | None = None  # of the library
 
 
 CASES = {
@@ -182,7 +184,14 @@ CASES = {
         {"pullback": 0.6},
     ),
     # Its shape and its first Q come from the library.
-    "powersgd": Case(powersgd, {"rank": 2}, "powersgd", {"rank": 2}),
+    "powersgd": Case(
+        powersgd,
+        {"rank": 2},
+        "sync_sgd",
+        {},
+        reduction="low_rank",
+        reduction_args={"rank": 2},
+    ),
 }
 for _ending, _is_rated in (("", False), ("_scaled", True)):
     CASES[f"slowmo{_ending}"] = Case(

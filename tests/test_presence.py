@@ -13,14 +13,15 @@ from olsgd_jax import (
     WORKERS,
     cocod_sgd,
     easgd,
+    exact,
     init_state,
     local_sgd,
+    low_rank,
     make_round,
     make_worker_round,
     overlap_local_sgd,
     payload_bytes,
     plain_loss,
-    powersgd,
     slowmo,
     sync_sgd,
     worker_mean,
@@ -64,11 +65,13 @@ STRATEGIES = {
         {"alpha": 0.6, "beta": 0.7, "rate": rate},
     ),
     "powersgd": (
-        powersgd(2),
+        sync_sgd(),
         reference_absent.powersgd,
         {"shape": helpers.MATRIX, "q": first_q(2)},
     ),
 }
+# All others have the exact mean.
+REDUCTIONS = {"powersgd": low_rank(2)}
 # What all workers share beside the strategy's state.
 COMMON = {"sync_sgd": ("params", "opt_state"), "slowmo": ("params",)}
 COMMON["powersgd"] = COMMON["sync_sgd"]
@@ -102,10 +105,23 @@ def first_states_and_rounds(way):
     loss = plain_loss(helpers.quadratic_loss(PROBLEM.curvature))
     start, states, rounds = helpers.as_tree(PROBLEM.start), {}, {}
     for name in names_of(way):
-        strategy = STRATEGIES[name][0]
-        states[name] = init_state(start, OPTIMIZER, strategy, mesh=mesh, num_workers=M)
+        strategy, reduction = STRATEGIES[name][0], REDUCTIONS.get(name, exact())
+        states[name] = init_state(
+            start,
+            OPTIMIZER,
+            strategy,
+            mesh=mesh,
+            num_workers=M,
+            reduction=reduction,
+        )
         rounds[name] = make_round(
-            loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, **options
+            loss,
+            OPTIMIZER,
+            strategy,
+            sync_period=TAU,
+            mesh=mesh,
+            reduction=reduction,
+            **options,
         )
 
     def all_rounds(states, batches, present):
@@ -165,13 +181,14 @@ def test_the_rounds_follow_the_equations(way, subtests):
 
 def shared_part(name, state):
     shared = [getattr(state, field) for field in COMMON.get(name, ())]
-    return shared, getattr(state.strategy_state, "q", state.strategy_state), state.round
+    q = getattr(state.reduction_state.gradients, "q", ())
+    return shared, state.strategy_state, q, state.round
 
 
 def own_part(name, state):
     fields = {"params", "opt_state", "model_state"} - set(COMMON.get(name, ()))
     own = [getattr(state, field) for field in sorted(fields)]
-    return own, getattr(state.strategy_state, "error", ())
+    return own, getattr(state.reduction_state.gradients, "error", ())
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -28,7 +28,6 @@ from olsgd_jax.drivers import (
     platform_of,
     to_buckets,
 )
-from olsgd_jax.timing import gradient_messages
 from olsgd_jax.training import named_strategy
 from olsgd_jax.types import ArrayTree, Batch, Loss
 
@@ -121,10 +120,7 @@ def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
             return [x for x, _ in to_buckets((params, ()), count_buckets(params))]
         case "end":
             return [params]
-    shapes = gradient_messages(strategy, params)
-    return work.sync_period * jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), shapes
-    )
+    return work.sync_period * [params]
 
 
 def _params(work: Work) -> list[jax.Array]:

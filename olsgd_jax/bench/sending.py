@@ -15,7 +15,7 @@ from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.local_steps import Carry, Steps, WorkerState
 from olsgd_jax.round.worker_round import Form
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.timing.payload import gradient_messages, noting, payload_bytes
+from olsgd_jax.timing.payload import noting, payload_bytes
 from olsgd_jax.types import ArrayTree, Driver, Params
 from olsgd_jax.workers.axis import WORKERS, on_workers
 from olsgd_jax.workers.sharding import to_workers
@@ -62,10 +62,8 @@ def sending(
             case "start" if reduction.two_means is None:
                 message = reduction.part.take(params)
                 form(note, (message, ()), _no_steps, sync_period)
-            case "start" | "end":  # two means are made of whole messages
+            case _:  # two means are made of whole messages
                 note.reduce(reduction.part.take(params), ())
-            case "gradients":
-                messages.extend(gradient_messages(strategy, params))
         return params
 
     jax.eval_shape(on_workers(send, mesh), _of_all(params, mesh))

@@ -5,7 +5,6 @@ from olsgd_jax.strategies.cocod_sgd import COCOD_SGD
 from olsgd_jax.strategies.easgd import EASGD
 from olsgd_jax.strategies.local_sgd import LOCAL_SGD
 from olsgd_jax.strategies.overlap_local_sgd import OVERLAP_LOCAL_SGD
-from olsgd_jax.strategies.powersgd import POWERSGD
 from olsgd_jax.strategies.slowmo import SLOWMO
 from olsgd_jax.strategies.sync_sgd import SYNC_SGD
 
@@ -16,6 +15,5 @@ STRATEGIES: dict[str, NamedStrategy] = {
     "easgd": EASGD,
     "cocod_sgd": COCOD_SGD,
     "overlap_local_sgd": OVERLAP_LOCAL_SGD,
-    "powersgd": POWERSGD,
 }
 """Builder, label and default arguments of every strategy, by name."""

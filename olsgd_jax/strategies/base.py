@@ -4,8 +4,9 @@ Over a round, worker i goes from its start xᵢ to its end yᵢ in τ local step
 
     init           makes the state that outlives a round
     mean_of        what is averaged: models at a round's start or end, or gradients
-    reduce_grads   gives the gradient that a local step uses; by default the workers'
-                   mean if mean_of is "gradients", else the worker's own
+    reduce_grads   gives the gradient that a local step uses, from the workers' mean if
+                   mean_of is "gradients", else from the worker's own; the same one by
+                   default
     mix            ends the round: turns start, end and mean into the next start
 
 A mean of the start shares no data with the local steps, so the two can overlap. A mean
@@ -19,12 +20,11 @@ updated on absent workers too (see `absence`).
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from olsgd_jax.types import Grads, Mean, MeanOf, Params, StrategyState
+from olsgd_jax.types import Grads, MeanOf, Params, StrategyState
 
 
-def keep_grads(grads: Grads, state: StrategyState, mean: Mean):
-    """Lets every worker use its own gradient."""
-    del mean
+def keep_grads(grads: Grads, state: StrategyState):
+    """Lets a local step use its gradient as it is."""
     return grads, state
 
 
@@ -59,9 +59,9 @@ class Strategy(NamedTuple):
     mix: Callable[
         [Params, Params, Params, StrategyState], tuple[Params, StrategyState]
     ] = keep_end
-    reduce_grads: Callable[
-        [Grads, StrategyState, Mean], tuple[Grads, StrategyState]
-    ] = keep_grads
+    reduce_grads: Callable[[Grads, StrategyState], tuple[Grads, StrategyState]] = (
+        keep_grads
+    )
     # Between rounds: the mean of the models -> the virtual model y, which only
     # gradients move, not mixing.
     virtual: Callable[[Params, StrategyState], Params] = consensus
@@ -80,8 +80,8 @@ class NamedStrategy(NamedTuple):
     """An entry of `STRATEGIES`.
 
     >>> from olsgd_jax import STRATEGIES
-    >>> STRATEGIES["powersgd"].label, STRATEGIES["powersgd"].args
-    ('PowerSGD', {'rank': 2})
+    >>> STRATEGIES["slowmo"].label, STRATEGIES["slowmo"].args
+    ('SlowMo', {'momentum': 0.7})
     """
 
     build: Callable[..., Strategy]
