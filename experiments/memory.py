@@ -14,7 +14,7 @@ from rich.console import Console
 
 from experiments.cli.options import command_parser
 from experiments.cli.table import make_table
-from olsgd_jax import STRATEGIES, distribute
+from olsgd_jax import STRATEGIES, distribute, exact, low_rank, sync_sgd
 from olsgd_jax.training import Config, build_strategy
 
 FACES = ("distribute", "make_round")
@@ -22,9 +22,15 @@ PARAMS = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
 
 
 def models_kept() -> dict[str, tuple[float, float]]:
-    """Counts models by strategy: with `distribute`, and with `make_round`."""
+    """Counts models by strategy: with `distribute`, and with `make_round`.
+
+    All have the exact mean, but for PowerSGD.
+    """
     optimizer = optax.adamw(1e-3)
-    built = {name: build_strategy(Config(strategy=name)) for name in STRATEGIES}
+    built = {
+        name: (build_strategy(Config(strategy=name)), exact()) for name in STRATEGIES
+    }
+    built["PowerSGD"] = sync_sgd(), low_rank()
 
     def models(*inits) -> float:
         trees = [jax.eval_shape(init, PARAMS) for init in inits]
@@ -32,11 +38,11 @@ def models_kept() -> dict[str, tuple[float, float]]:
 
     return {
         name: (
-            models(distribute(optimizer, strategy, sync_period=4).init)
+            models(distribute(optimizer, strategy, 4, reduction=reduction).init)
             - models(optimizer.init),
-            models(strategy.init),
+            models(strategy.init, reduction.init),
         )
-        for name, strategy in built.items()
+        for name, (strategy, reduction) in built.items()
     }
 
 

@@ -47,7 +47,6 @@ from olsgd_jax.strategies.eager_diloco import eager_diloco
 from olsgd_jax.strategies.easgd import easgd
 from olsgd_jax.strategies.local_sgd import local_sgd
 from olsgd_jax.strategies.overlap_local_sgd import overlap_local_sgd
-from olsgd_jax.strategies.powersgd import powersgd
 from olsgd_jax.strategies.slowmo import slowmo
 from olsgd_jax.strategies.streaming_diloco import streaming_diloco
 from olsgd_jax.strategies.sync_sgd import sync_sgd
@@ -89,7 +88,6 @@ __all__ = [
     "overlap_local_sgd",
     "payload_bytes",
     "plain_loss",
-    "powersgd",
     "random_mask",
     "send_nothing",
     "slowmo",

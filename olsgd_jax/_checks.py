@@ -1,6 +1,7 @@
 """Checks of users' arguments; each returns, or raises and says what to do instead."""
 
 import difflib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -48,8 +49,19 @@ def check_count(name: str, value: object) -> None:
         raise ValueError(f"{name} must be below 2**31, got {value:.4g}")
 
 
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(
+    name: str,
+    value: object,
+    choices: tuple[str, ...],
+    instead: Mapping[str, str] | None = None,
+) -> None:
     """Raises unless `value` is one of `choices`, and suggests the closest one.
+
+    Args:
+      name: what the value is of.
+      value: the value.
+      choices: the values that are allowed.
+      instead: what to do instead of values that have a meaning elsewhere.
 
     >>> from olsgd_jax.training import check_choice
     >>> check_choice("model", "mpl", ("mlp", "resnet8"))
@@ -60,6 +72,8 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         return
     near = difflib.get_close_matches(str(value), choices, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
+    if instead and str(value) in instead:
+        hint = f"; {instead[str(value)]}"
     raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{hint}")
 
 

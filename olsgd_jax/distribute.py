@@ -47,11 +47,7 @@ from olsgd_jax.round.difference import (
     to_send,
     with_own,
 )
-from olsgd_jax.round.gradients import (
-    check_shared,
-    init_reduction,
-    reduce_gradients,
-)
+from olsgd_jax.round.gradients import check_shared, reduce_gradients
 from olsgd_jax.round.optimizer_checks import check_optimizer
 from olsgd_jax.strategies.base import (
     Strategy,
@@ -134,14 +130,12 @@ def distribute(
         check_shared(strategy, reduction, strategy_state)
         keeps_start = _uses_start(strategy, params, strategy_state)
         keeps_start |= is_delayed and reduction.part is not ALL
+        message = strategy.message(params, strategy_state)
         if is_delayed:
-            sent = reduction.part.take(strategy.message(params, strategy_state))
+            sent = reduction.part.take(message)
             fragments, kept = init_transit(reduction, sent, sync_period)
-        elif strategy.mean_of == "end":
-            message = strategy.message(params, strategy_state)
-            fragments, kept = (), reduction.init(message)
         else:
-            fragments, kept = (), init_reduction(strategy, reduction, params)
+            fragments, kept = (), reduction.init(message)
         if strategy.mean_of != "gradients" and strategy.message is send_model:
             kept = init_difference(reduction, params, kept)
         return DistributedState(

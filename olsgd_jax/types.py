@@ -16,7 +16,6 @@ __all__ = [
     "Grads",
     "Loss",
     "Mapping",
-    "Mean",
     "MeanOf",
     "Message",
     "ModelState",
@@ -67,9 +66,6 @@ Message: TypeAlias = Any
 
 ReductionState: TypeAlias = Any
 """A reduction's state: a tuple, of trees of the message's shape if messages are cut."""
-
-Mean: TypeAlias = Callable[[ArrayTree], ArrayTree]
-"""Averages a tree over all workers."""
 
 MeanOf: TypeAlias = Literal["start", "end", "gradients"]
 """When messages are known: at a round's start or end; or gradients, at every step."""

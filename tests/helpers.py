@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from olsgd_jax import init_state, make_round, plain_loss, worker_mesh
+from olsgd_jax import exact, init_state, make_round, plain_loss, worker_mesh
 
 VECTOR, MATRIX = (5,), (4, 3)
 SIZE = 17
@@ -52,19 +52,32 @@ def mesh_of(mapping, m):
     return None if mapping == "vmap" else worker_mesh(m)
 
 
+def paired(strategies):
+    """Strategies with their reductions: exact, unless one comes with another."""
+    return {
+        name: x if type(x) is tuple else (x, exact()) for name, x in strategies.items()
+    }
+
+
 def first_states(problem, optimizer, strategies, mapping="vmap"):
-    """The library's states by strategy, before the first round."""
+    """The library's states by strategy, before the first round; see `paired`."""
     start, m = as_tree(problem.start), problem.num_workers
     mesh = mesh_of(mapping, m)
 
-    def init(strategy):
-        return init_state(start, optimizer, strategy, mesh=mesh, num_workers=m)
+    def init(strategy, reduction):
+        return init_state(
+            start, optimizer, strategy, mesh=mesh, num_workers=m, reduction=reduction
+        )
 
-    return jax.jit(lambda: {name: init(s) for name, s in strategies.items()})()
+    pairs = paired(strategies)
+    return jax.jit(lambda: {name: init(*pair) for name, pair in pairs.items()})()
 
 
 def run_rounds(problem, optimizer, strategies, tau, mapping="vmap", states=None):
-    """Yields the library's states and records by strategy, after every round."""
+    """Yields the library's states and records by strategy, after every round.
+
+    Strategies come as in `paired`.
+    """
     states = states or first_states(problem, optimizer, strategies, mapping)
     rounds = {
         name: make_round(
@@ -74,8 +87,9 @@ def run_rounds(problem, optimizer, strategies, tau, mapping="vmap", states=None)
             sync_period=tau,
             mesh=mesh_of(mapping, problem.num_workers),
             mapping=mapping,
+            reduction=reduction,
         )
-        for name, strategy in strategies.items()
+        for name, (strategy, reduction) in paired(strategies).items()
     }
 
     @jax.jit

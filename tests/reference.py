@@ -236,6 +236,8 @@ class Case(NamedTuple):
     strategy: str  # its name in the library
     strategy_args: dict  # of the library
     is_rated: bool = False  # whether both keep the velocity divided by the rate
+    reduction: str = "exact"  # its name in the library
+    reduction_args: dict | None = None  # of the library
 
 
 CASES = {
@@ -259,7 +261,14 @@ CASES = {
         {"pullback": 0.6},
     ),
     # Its shape and its first Q come from the library.
-    "powersgd": Case(powersgd, {"rank": 2}, "powersgd", {"rank": 2}),
+    "powersgd": Case(
+        powersgd,
+        {"rank": 2},
+        "sync_sgd",
+        {},
+        reduction="low_rank",
+        reduction_args={"rank": 2},
+    ),
 }
 OUTER = {"outer_learning_rate": 0.6, "outer_momentum": 0.5}
 for _name in ("diloco", "delayed_diloco", "eager_diloco"):

@@ -10,8 +10,9 @@ import numpy as np
 import optax
 import pytest
 
-from olsgd_jax import STRATEGIES, distribute, powersgd, to_workers
+from olsgd_jax import STRATEGIES, distribute, low_rank, to_workers
 from olsgd_jax.training import Config, build_strategy
+from olsgd_jax.training.components import build_reduction
 from tests import helpers, reference
 
 ROUNDS = 4
@@ -27,8 +28,8 @@ def schedule(k):
 
 
 def first_q(rank):
-    strategy = powersgd(rank)
-    return np.asarray(strategy.init(helpers.as_tree(np.zeros(helpers.SIZE))).q[0])
+    state = low_rank(rank).init(helpers.as_tree(np.zeros(helpers.SIZE)))
+    return np.asarray(state.q[0])
 
 
 def fragment_of(num_fragments):
@@ -78,15 +79,19 @@ def reference_run(strategy, optimizer, m, tau):
 MAPPINGS = ["vmap", "pmap", "shard_map"]
 
 
-def library_strategies(m):
+def library_pairs(m):
+    """The library's strategy and reduction of every case."""
+
     def build(case):
         config = Config(
             strategy=case.strategy,
             strategy_args=case.strategy_args,
             rated_velocity=case.is_rated,
+            reduction=case.reduction,
+            reduction_args=case.reduction_args,
             num_workers=m,
         )
-        return build_strategy(config, schedule)
+        return build_strategy(config, schedule), build_reduction(config)
 
     return {name: build(case) for name, case in reference.CASES.items()}
 
@@ -95,10 +100,10 @@ def library_strategies(m):
 def first_states(m, optimizer, mapping):
     problem = reference.Problem(m, 1, None, helpers.SIZE)
     library = helpers.optimizers(schedule)[optimizer]
-    return helpers.first_states(problem, library, library_strategies(m), mapping)
+    return helpers.first_states(problem, library, library_pairs(m), mapping)
 
 
-def pairs(sizes):
+def settings(sizes):
     """Each mapping with each optimizer and each size, each optimizer with each size."""
     return [
         (*size, optimizer, MAPPINGS[(i + j) % 3])
@@ -111,15 +116,13 @@ SIZES = list(itertools.product([1, 2, 3, 8], [1, 2, 4, 16]))
 
 
 # All strategies of a test share one compilation, or the suite would take an hour.
-@pytest.mark.parametrize(("tau", "m", "optimizer", "mapping"), pairs(SIZES))
+@pytest.mark.parametrize(("tau", "m", "optimizer", "mapping"), settings(SIZES))
 def test_the_rounds_follow_the_papers(tau, m, optimizer, mapping, subtests):
     problem = reference.Problem(m, ROUNDS * tau, None, helpers.SIZE)
-    strategies, library = library_strategies(m), helpers.optimizers(schedule)[optimizer]
+    pairs, library = library_pairs(m), helpers.optimizers(schedule)[optimizer]
     states = first_states(m, optimizer, mapping)
     with promotion_for(optimizer):
-        rounds = list(
-            helpers.run_rounds(problem, library, strategies, tau, mapping, states)
-        )
+        rounds = list(helpers.run_rounds(problem, library, pairs, tau, mapping, states))
     for strategy in reference.CASES:
         with subtests.test(strategy):
             problem, steps = reference_run(strategy, optimizer, m, tau)
@@ -158,12 +161,12 @@ def on_user_axis(train_step, mapping, m):
     return jax.jit(jax.shard_map(one, mesh=mesh, in_specs=spec, out_specs=spec))
 
 
-def run_steps(problem, inner, strategies, tau, mapping):
-    """Yields the params of all strategies from a user's own loop, after every step."""
+def run_steps(problem, inner, pairs, tau, mapping):
+    """Yields the params of all pairs from a user's own loop, after every step."""
     grad = jax.grad(helpers.quadratic_loss(problem.curvature))
     txs = {
-        name: distribute(inner, strategy, tau, axis_name="batch")
-        for name, strategy in strategies.items()
+        name: distribute(inner, strategy, tau, axis_name="batch", reduction=reduction)
+        for name, (strategy, reduction) in pairs.items()
     }
 
     def train_step(states, centre):
@@ -182,13 +185,13 @@ def run_steps(problem, inner, strategies, tau, mapping):
 
 
 @pytest.mark.parametrize(
-    ("tau", "m", "optimizer", "mapping"), pairs([(1, 4), (3, 2), (8, 16)])
+    ("tau", "m", "optimizer", "mapping"), settings([(1, 4), (3, 2), (8, 16)])
 )
 def test_the_optax_faces_follow_the_papers(tau, m, optimizer, mapping, subtests):
     problem = reference.Problem(m, ROUNDS * tau, None, helpers.SIZE)
-    strategies, library = library_strategies(m), helpers.optimizers(schedule)[optimizer]
+    pairs, library = library_pairs(m), helpers.optimizers(schedule)[optimizer]
     with promotion_for(optimizer):
-        params = list(run_steps(problem, library, strategies, tau, mapping))
+        params = list(run_steps(problem, library, pairs, tau, mapping))
     for strategy in reference.CASES:
         with subtests.test(strategy):
             _, steps = reference_run(strategy, optimizer, m, tau)

@@ -178,7 +178,7 @@ def test_one_device_has_nobody_to_talk_to():
     [(name, exact()) for name in ALL]
     + [(name, int8()) for name in (*STRATEGIES, "overlap_local_sgd")]
     + [(name, random_mask(1 / 4)) for name in ("local_sgd", "cocod_sgd")]
-    + [(name, low_rank()) for name in ALL if "powersgd" not in name],
+    + [(name, low_rank()) for name in ALL],
     ids=lambda x: getattr(x, "name", x),
 )
 def test_the_means_alone_send_what_a_round_sends(name, reduction):

@@ -50,12 +50,16 @@ def test_easgd_is_told_the_number_of_workers():
             "strategy must be one of sync_sgd, local_sgd, .*, got 'adam'",
         ),
         (
+            {"strategy": "powersgd"},
+            "got 'powersgd'; use sync_sgd with the reduction low_rank",
+        ),
+        (
             {"strategy": "local_sgd", "strategy_args": {"pullback": 0.6}},
             r"strategy_args must fit local_sgd\(\), got {'pullback': 0.6}; pass",
         ),
         (
-            {"strategy": "powersgd", "strategy_args": {}},
-            r"strategy_args must fit powersgd\(rank, seed\), got {}; pass strategy_a",
+            {"strategy": "easgd", "strategy_args": {}},
+            r"strategy_args must fit easgd\(moving_rate\), got {}; pass strategy_args",
         ),
         (
             {"strategy": "easgd", "strategy_args": {"num_workers": 8}},

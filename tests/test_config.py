@@ -76,7 +76,9 @@ def test_a_replaced_strategy_takes_its_own_defaults():
 
 def test_a_config_survives_json():
     config = Config(
-        strategy="powersgd",
+        strategy="sync_sgd",
+        reduction="low_rank",
+        reduction_args={"rank": 1},
         mapping="vmap",
         seed=2**32 - 1,
         decay_epochs=(1.5, 2.0),

@@ -9,7 +9,6 @@ from olsgd_jax import (
     easgd,
     local_sgd,
     overlap_local_sgd,
-    powersgd,
     slowmo,
     sync_sgd,
 )
@@ -136,7 +135,6 @@ def test_the_slowest_worker_is_that_of_many_draws(compute, num_steps, m):
         (slowmo(momentum=0.7), 10.5),
         (easgd(moving_rate=0.9, num_workers=2), 10.5),
         (sync_sgd(), 4 * (1 + 2)),  # τ (c + t), each of a quarter of the bytes
-        (powersgd(rank=1), 4 * (1 + 2)),
     ],
 )
 def test_a_strategy_s_mean_of_decides_its_time(strategy, seconds):

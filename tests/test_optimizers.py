@@ -12,13 +12,14 @@ import pytest
 from optax import contrib
 
 from olsgd_jax import (
+    exact,
     init_state,
     local_sgd,
+    low_rank,
     make_round,
     model_of,
     overlap_local_sgd,
     plain_loss,
-    powersgd,
     sync_sgd,
 )
 from olsgd_jax.round.optimizer_step import trained
@@ -161,11 +162,11 @@ def plain_loop(name, optimizer, params, batches):
             yield mean
 
 
-def rounds(optimizer, params, batches, strategy=None, tau=TAU):
+def rounds(optimizer, params, batches, strategy=None, tau=TAU, **options):
     """Yields the states after every round."""
-    strategy = strategy or local_sgd()
-    state = init_state(params, optimizer, strategy, num_workers=len(batches[0]))
-    run = make_round(plain_loss(loss), optimizer, strategy, sync_period=tau)
+    strategy, m = strategy or local_sgd(), len(batches[0])
+    state = init_state(params, optimizer, strategy, num_workers=m, **options)
+    run = make_round(plain_loss(loss), optimizer, strategy, sync_period=tau, **options)
     for first in range(0, 2 * TAU, tau):
         state, record = run(state, tuple(x[:, first : first + tau] for x in batches))
         assert np.isfinite(record.loss).all()
@@ -216,11 +217,13 @@ def test_optimizers_that_evaluate_the_loss_do_so_on_their_workers_batch(name):
         )
 
 
-@pytest.mark.parametrize("strategy", [sync_sgd(), powersgd(rank=1)])
+@pytest.mark.parametrize("reduction", [exact(), low_rank(rank=1)], ids=lambda x: x.name)
 @pytest.mark.parametrize("name", ["polyak_sgd", "momo", "lookahead", "sam"])
-def test_workers_that_average_gradients_stay_equal(name, strategy):
+def test_workers_that_average_gradients_stay_equal(name, reduction):
     params, batches = problem("float32", 2, OPTIMIZERS[name])
-    for state in rounds(OPTIMIZERS[name], params, batches, strategy):
+    for state in rounds(
+        OPTIMIZERS[name], params, batches, sync_sgd(), reduction=reduction
+    ):
         for x in jax.tree.leaves(state.params):
             np.testing.assert_array_equal(x[0], x[1])
 

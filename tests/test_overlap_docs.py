@@ -66,7 +66,8 @@ def test_the_step_of_an_example_overlaps_as_printed(example, name, monkeypatch):
 
 
 def test_the_table_of_strategies_counts_the_models_that_are_kept():
-    rows = re.findall(r"^\| `(\w+)\(.*\| (\d) / (\d)[^|]*\|$", README, re.MULTILINE)
+    row = r"^\| `?(\w+)[(:].*\| (\d) / (\d)[^|]*\|$"
+    rows = re.findall(row, README, re.MULTILINE)
     stated = {name: (int(step), int(a_round)) for name, step, a_round in rows}
     kept = {
         name: (int(step + 0.01), int(a_round))

@@ -10,12 +10,13 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from olsgd_jax import (
+    exact,
     init_state,
+    low_rank,
     make_round,
     model_of,
     overlap_local_sgd,
     plain_loss,
-    powersgd,
     spread,
     sync_sgd,
     worker_mesh,
@@ -52,9 +53,19 @@ def batches(r, size=16):
     return {"x": x, "y": x[..., :3]}
 
 
-def after_rounds(strategy, mesh, **options):
-    state = init_state(PARAMS, OPTIMIZER, strategy, mesh=mesh, num_workers=M)
-    run = make_round(loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, **options)
+def after_rounds(strategy, mesh, reduction=exact(), **options):
+    state = init_state(
+        PARAMS, OPTIMIZER, strategy, mesh=mesh, num_workers=M, reduction=reduction
+    )
+    run = make_round(
+        loss,
+        OPTIMIZER,
+        strategy,
+        sync_period=TAU,
+        mesh=mesh,
+        reduction=reduction,
+        **options,
+    )
     for r in range(3):
         state, record = run(state, batches(r))
     return state, record
@@ -70,18 +81,22 @@ def assert_close(ours, other, rtol=1e-12):
 
 def assert_same(ours, other):
     assert_close(
-        (ours[0].params, ours[0].opt_state, ours[0].strategy_state, ours[1]),
-        (other[0].params, other[0].opt_state, other[0].strategy_state, other[1]),
+        (ours[0]._replace(key=()), ours[1]),
+        (other[0]._replace(key=()), other[1]),
     )
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(
-    "strategy", [DELAYED, sync_sgd(), powersgd(rank=2)], ids=lambda x: x.name
+    ("strategy", "reduction"),
+    [(DELAYED, exact()), (sync_sgd(), exact()), (sync_sgd(), low_rank(rank=2))],
+    ids=lambda x: x.name,
 )
-def test_a_worker_of_several_devices_computes_what_one_device_would(strategy, shape):
-    one = after_rounds(strategy, None)
-    assert_same(after_rounds(strategy, worker_mesh(M, **shape)), one)
+def test_a_worker_of_several_devices_computes_what_one_device_would(
+    strategy, reduction, shape
+):
+    one = after_rounds(strategy, None, reduction)
+    assert_same(after_rounds(strategy, worker_mesh(M, **shape), reduction), one)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

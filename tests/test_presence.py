@@ -16,14 +16,15 @@ from olsgd_jax import (
     diloco,
     eager_diloco,
     easgd,
+    exact,
     init_state,
     local_sgd,
+    low_rank,
     make_round,
     make_worker_round,
     overlap_local_sgd,
     payload_bytes,
     plain_loss,
-    powersgd,
     slowmo,
     streaming_diloco,
     sync_sgd,
@@ -87,11 +88,13 @@ STRATEGIES = {
         {"alpha": 0.6, "beta": 0.7, "rate": rate},
     ),
     "powersgd": (
-        powersgd(2),
+        sync_sgd(),
         reference_absent.powersgd,
         {"shape": helpers.MATRIX, "q": first_q(2)},
     ),
 }
+# All others have the exact mean.
+REDUCTIONS = {"powersgd": low_rank(2)}
 # What all workers share beside the strategy's state.
 COMMON = {"sync_sgd": ("params", "opt_state"), "slowmo": ("params",)}
 COMMON["powersgd"] = COMMON["sync_sgd"]
@@ -126,10 +129,23 @@ def first_states_and_rounds(way):
     loss = plain_loss(helpers.quadratic_loss(PROBLEM.curvature))
     start, states, rounds = helpers.as_tree(PROBLEM.start), {}, {}
     for name in names_of(way):
-        strategy = STRATEGIES[name][0]
-        states[name] = init_state(start, OPTIMIZER, strategy, mesh=mesh, num_workers=M)
+        strategy, reduction = STRATEGIES[name][0], REDUCTIONS.get(name, exact())
+        states[name] = init_state(
+            start,
+            OPTIMIZER,
+            strategy,
+            mesh=mesh,
+            num_workers=M,
+            reduction=reduction,
+        )
         rounds[name] = make_round(
-            loss, OPTIMIZER, strategy, sync_period=TAU, mesh=mesh, **options
+            loss,
+            OPTIMIZER,
+            strategy,
+            sync_period=TAU,
+            mesh=mesh,
+            reduction=reduction,
+            **options,
         )
 
     def all_rounds(states, batches, present):
@@ -196,13 +212,15 @@ def strategy_fields(name, state, *, own):
 
 def shared_part(name, state):
     shared = [getattr(state, field) for field in COMMON.get(name, ())]
-    return shared, strategy_fields(name, state, own=False), state.round
+    q = getattr(state.reduction_state.gradients, "q", ())
+    return shared, strategy_fields(name, state, own=False), q, state.round
 
 
 def own_part(name, state):
     fields = {"params", "opt_state", "model_state"} - set(COMMON.get(name, ()))
     own = [getattr(state, field) for field in sorted(fields)]
-    return own, strategy_fields(name, state, own=True)
+    error = getattr(state.reduction_state.gradients, "error", ())
+    return own, strategy_fields(name, state, own=True), error
 
 
 @pytest.mark.parametrize("way", WAYS)

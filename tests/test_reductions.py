@@ -22,7 +22,6 @@ from olsgd_jax import (
     overlap_local_sgd,
     payload_bytes,
     plain_loss,
-    powersgd,
     send_nothing,
     sync_sgd,
     to_workers,
@@ -253,15 +252,6 @@ def test_a_reduction_that_was_not_built_is_refused():
         distribute(OPTIMIZER, local_sgd(), 1, reduction=exact)
     with pytest.raises(TypeError, match=message):
         init_state(jnp.zeros(1), *arguments[1:], num_workers=1, reduction=exact)
-
-
-def test_powersgd_takes_no_reduction_with_a_state():
-    message = "reduction must keep no state under powersgd, .* got coarse"
-    params = {"w": jnp.zeros((3, 2))}
-    with pytest.raises(ValueError, match=message):
-        distribute(OPTIMIZER, powersgd(1), 1, reduction=coarse()).init(params)
-    with pytest.raises(ValueError, match=message):
-        init_state(params, OPTIMIZER, powersgd(1), num_workers=2, reduction=coarse())
 
 
 def test_a_state_of_another_reduction_is_refused():

@@ -17,7 +17,7 @@ from olsgd_jax.training.recovery.elastic import like_workers, resized
 from tests.helpers import as_tree
 
 RATED = ("overlap_local_sgd", "slowmo")  # strategies that can count steps
-EQUAL = ("sync_sgd", "local_sgd", "slowmo", "powersgd")  # make their models equal
+EQUAL = ("sync_sgd", "local_sgd", "slowmo")  # make their models equal
 SIZES = [(5, 3), (3, 5)]
 MODEL_STATE = {"mean": np.zeros(3), "var": np.ones(3), "count": np.zeros((), np.int32)}
 
@@ -150,7 +150,7 @@ def test_new_workers_start_from_the_anchor_or_the_consensus(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_new_workers_have_a_fresh_optimizer_whose_schedule_goes_on(strategy):
     before, after = change(strategy, 3, 5)
-    is_common = strategy in ("sync_sgd", "powersgd")
+    is_common = strategy == "sync_sgd"
     for old, new in zip(
         jax.tree.leaves(before.opt_state), jax.tree.leaves(after.opt_state), strict=True
     ):
@@ -168,11 +168,6 @@ def test_new_workers_have_a_fresh_optimizer_whose_schedule_goes_on(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_workers_share_is_the_same_on_all_and_what_it_was(strategy, sizes):
     before, after = change(strategy, *sizes)
-    if strategy == "powersgd":  # the error is a worker's own
-        before, after = (
-            x._replace(strategy_state=x.strategy_state._replace(error=()))
-            for x in (before, after)
-        )
     for worker in range(sizes[1]):
         own = rows(after.strategy_state, worker)
         chex.assert_trees_all_equal(own, rows(before.strategy_state, 0))
@@ -186,19 +181,10 @@ def test_models_that_were_equal_are_so_to_the_last_bit(strategy, sizes):
         chex.assert_trees_all_equal(rows(after.params, worker), rows(before.params, 0))
 
 
-def test_what_powersgd_has_not_sent_is_not_lost():
-    before, after = change("powersgd", 5, 3)
-    [old], [new] = before.strategy_state.error, after.strategy_state.error
-    close(new, old[:3] + old.mean(axis=0) - old[:3].mean(axis=0))
-    before, after = change("powersgd", 3, 5)
-    [old], [new] = before.strategy_state.error, after.strategy_state.error
-    np.testing.assert_array_equal(new, np.concatenate([old, np.zeros_like(old[:2])]))
-
-
 @pytest.mark.parametrize(
     ("strategy", "what"), [("sync_sgd", "gradients"), ("cocod_sgd", "models")]
 )
-def test_neither_is_what_a_reduction_has_not_sent(strategy, what):
+def test_what_a_reduction_has_not_sent_is_not_lost(strategy, what):
     def unsent(state):
         kept = getattr(state.reduction_state, what)
         return jax.tree.leaves(own_state(kept)), kept

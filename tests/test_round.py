@@ -16,12 +16,12 @@ from olsgd_jax import (
     exact,
     init_state,
     local_sgd,
+    low_rank,
     make_round,
     make_worker_round,
     overlap_local_sgd,
     payload_bytes,
     plain_loss,
-    powersgd,
     slowmo,
     sync_sgd,
     worker_mesh,
@@ -155,7 +155,7 @@ def test_local_model_state_stays_with_its_worker(strategy):
     assert stats_after(strategy, "local", 2) == [0.0, 6.0]
 
 
-@pytest.mark.parametrize("strategy", [sync_sgd(), local_sgd(), powersgd(1)])
+@pytest.mark.parametrize("strategy", [sync_sgd(), local_sgd()])
 def test_averaged_model_state_is_the_mean_where_a_round_ends_with_one(strategy):
     # Worker 1 goes 0 → 4, mean 2; then 2 → 5 beside 2 → 1, mean 3.
     assert stats_after(strategy, "averaged", 1) == [2.0, 2.0]
@@ -232,10 +232,10 @@ def test_dropout_differs_between_workers_with_equal_data():
 class TestPayload:
     params = {"w": jnp.zeros((6, 4)), "b": jnp.zeros(4)}  # 28 numbers, 224 bytes
 
-    def bytes_of(self, strategy, tau=5):
+    def bytes_of(self, strategy, tau=5, **options):
         loss = plain_loss(lambda params, batch: optax.tree.sum(params))
-        worker_round = make_worker_round(loss, OPTIMIZER, strategy)
-        state = init_state(self.params, OPTIMIZER, strategy, num_workers=4)
+        worker_round = make_worker_round(loss, OPTIMIZER, strategy, **options)
+        state = init_state(self.params, OPTIMIZER, strategy, num_workers=4, **options)
         return payload_bytes(worker_round, state, jnp.zeros((4, tau)), num_workers=4)
 
     @pytest.mark.parametrize("strategy", [*DELAYED.values(), *BLOCKING.values()])
@@ -245,8 +245,9 @@ class TestPayload:
     def test_sync_sgd_sends_a_gradient_at_every_step(self):
         assert self.bytes_of(sync_sgd()) == 5 * 224
 
-    def test_powersgd_sends_two_thin_matrices_and_the_vectors(self):
-        assert self.bytes_of(powersgd(2)) == 5 * 8 * (2 * (6 + 4) + 4)
+    def test_in_low_rank_it_sends_two_thin_matrices_and_the_vectors(self):
+        sent = self.bytes_of(sync_sgd(), reduction=low_rank(2))
+        assert sent == 5 * 8 * (2 * (6 + 4) + 4)
 
 
 def round_and_state(strategy=None, optimizer=OPTIMIZER, tau=2, m=4):

@@ -16,7 +16,6 @@ from olsgd_jax import (
     make_round,
     overlap_local_sgd,
     plain_loss,
-    powersgd,
     send_nothing,
     slowmo,
     sync_sgd,
@@ -31,7 +30,7 @@ from olsgd_jax.round.worker_round import tree_form
 OPTIMIZER, TAU, NUM_WORKERS = optax.sgd(0.1, momentum=0.9), 4, 3
 PARAMS = {"w": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(3)}
 OVERLAP = overlap_local_sgd(0.6, 0.7)
-BLOCKING = [sync_sgd(), powersgd(1), local_sgd(), slowmo(0.5)]
+BLOCKING = [sync_sgd(), local_sgd(), slowmo(0.5)]
 FORMS = {
     "tree": tree_form,
     "held": held_form,

@@ -16,8 +16,8 @@ from olsgd_jax import (
     eager_diloco,
     easgd,
     local_sgd,
+    low_rank,
     overlap_local_sgd,
-    powersgd,
     slowmo,
     streaming_diloco,
     sync_sgd,
@@ -132,25 +132,12 @@ def test_sync_sgd_is_local_sgd_of_single_steps_under_plain_sgd():
 
 @pytest.mark.parametrize("rank", [3, 99])
 def test_powersgd_of_full_rank_is_sync_sgd(rank):
-    runs = states_of({"power": powersgd(rank), "sync": sync_sgd()})
+    runs = states_of({"power": (sync_sgd(), low_rank(rank)), "sync": sync_sgd()})
     assert_same_models(runs["power"], runs["sync"])
 
 
-def test_powersgd_sends_one_vector_twice_a_step_whatever_the_network():
-    grads = {"a": jnp.ones((3, 2)), "b": jnp.ones(4), "c": jnp.ones((2, 5, 2))}
-    strategy, sent = powersgd(1), []
-
-    def note(tree):
-        sent.append([x.shape for x in jax.tree.leaves(tree)])
-        return tree
-
-    strategy.reduce_grads(grads, strategy.init(grads), note)
-    # P of a matrix of 3 rows and one of 10; Q of 2 columns each, and b.
-    assert sent == [[(13,)], [(8,)]]
-
-
 def test_powersgd_of_low_rank_is_not_sync_sgd():
-    runs = states_of({"power": powersgd(1), "sync": sync_sgd()})
+    runs = states_of({"power": (sync_sgd(), low_rank(1)), "sync": sync_sgd()})
     assert np.abs(flat(runs["power"]) - flat(runs["sync"])).max() > 1e-3
 
 
@@ -234,7 +221,7 @@ def test_at_a_constant_rate_it_does_not_matter_where_the_velocity_keeps_it():
 def test_half_precision_models_keep_their_dtype(name):
     strategy = ONE_OF_EACH[name]
     params = {"w": jnp.ones((4, 3), jnp.bfloat16), "b": jnp.ones(3, jnp.bfloat16)}
-    grads, state = strategy.reduce_grads(params, strategy.init(params), lambda x: x)
+    grads, state = strategy.reduce_grads(params, strategy.init(params))
     mean = strategy.message(params, state)
     mixed, state = strategy.mix(params, grads, mean, state)
     for leaf in jax.tree.leaves((grads, mixed)):
@@ -267,7 +254,6 @@ SCHEDULE = optax.linear_schedule(0.1, 0.0, 10)
         ),
         (lambda: nesterov(0.0), r"outer_learning_rate must be in \(0, inf\), got 0"),
         (lambda: nesterov(0.7, 1.0), r"outer_momentum must be in \[0, 1\), got 1.0"),
-        (lambda: powersgd(0), "rank must be at least 1, got 0"),
     ],
 )
 def test_arguments_out_of_range_are_refused(build, message):
@@ -285,17 +271,8 @@ def test_arguments_out_of_range_are_refused(build, message):
         (easgd, (0.9, 4.0), "num_workers must be a whole number, got 4.0"),
         (diloco, (0.7,), "outer_optimizer must be an optax optimizer, got 0.7; pass"),
         (eager_diloco, (nesterov(),), "num_workers must be a whole number"),
-        (powersgd, (1.5,), "rank must be a whole number, got 1.5"),
     ],
 )
 def test_arguments_of_the_wrong_kind_are_refused(builder, arguments, message):
     with pytest.raises(TypeError, match=message):
         inspect.unwrap(builder)(*arguments)  # past the checker of annotations
-
-
-def test_powersgd_averages_arrays_without_elements_as_they_are():
-    grads = {"none": jnp.zeros((3, 0)), "w": jnp.outer(jnp.arange(3.0), jnp.ones(2))}
-    strategy = powersgd(rank=1)
-    reduced, _ = strategy.reduce_grads(grads, strategy.init(grads), lambda own: own)
-    assert reduced["none"].shape == (3, 0)
-    np.testing.assert_allclose(reduced["w"], grads["w"], atol=1e-12)

@@ -256,8 +256,8 @@ def test_a_dry_run_refuses_to_resume_as_the_run_would(stopped, spoil, options, m
     [
         (["--strategy", "adam"], "strategy must be one of sync_sgd"),
         (
-            ["--strategy", "powersgd", "--strategy-args", "rank=1.5"],
-            "strategy_args: rank must be a whole number, got 1.5",
+            ["--reduction", "low_rank", "--reduction-args", "rank=1.5"],
+            "reduction_args: rank must be a whole number, got 1.5",
         ),
         (["--epochs", "2"], "--epochs needs a --preset"),
         (["--model", "resnet8"], "model must be one of mlp for digits"),

@@ -28,7 +28,6 @@ from olsgd_jax.drivers import (
     platform_of,
     to_buckets,
 )
-from olsgd_jax.timing import gradient_messages
 from olsgd_jax.training import named_strategy
 from olsgd_jax.types import ArrayTree, Batch, Loss
 
@@ -110,19 +109,16 @@ def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
     """Lists what a worker passes to the means of a round, in order."""
     params = _params(work)
     strategy, stream = strategy_of(work, num_workers)
-    if strategy.mean_of != "gradients":
-        message = strategy.message(params, strategy.init(params))
-        is_cut = REDUCTIONS[work.reduction]().two_means is None
-        if strategy.mean_of == "end" or not is_cut:
-            return [message]
-        if stream:
-            fragments, num = cut_fragments(message, work.sync_period), work.sync_period
-            return [jax.tree.map(operator.itemgetter(k), fragments) for k in range(num)]
-        return [x for x, _ in to_buckets((message, ()), count_buckets(message))]
-    shapes = gradient_messages(strategy, params)
-    return work.sync_period * jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), shapes
-    )
+    if strategy.mean_of == "gradients":
+        return work.sync_period * [params]
+    message = strategy.message(params, strategy.init(params))
+    is_cut = REDUCTIONS[work.reduction]().two_means is None
+    if strategy.mean_of == "end" or not is_cut:
+        return [message]
+    if stream:
+        fragments, num = cut_fragments(message, work.sync_period), work.sync_period
+        return [jax.tree.map(operator.itemgetter(k), fragments) for k in range(num)]
+    return [x for x, _ in to_buckets((message, ()), count_buckets(message))]
 
 
 def _params(work: Work) -> list[jax.Array]:

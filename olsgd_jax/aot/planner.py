@@ -63,6 +63,7 @@ class Expected(NamedTuple):
     sync_period: int
     bytes_per_round: float  # payload of one worker
     time: RoundTime
+    reduction: str = "exact"
 
 
 class Reduced(NamedTuple):
@@ -136,7 +137,8 @@ def plan(
 ) -> Plan:
     """Predicts the round time of each strategy, and of each reduction, on a target.
 
-    Strategies are planned with the exact mean, reductions with a delayed strategy.
+    Strategies are planned with the exact mean, `sync_sgd` also as PowerSGD (low rank).
+    Reductions are planned with a delayed strategy.
 
     Args:
       target: see `olsgd_jax.aot.target`.
@@ -178,22 +180,28 @@ def plan(
     compute = with_stragglers(step_seconds, stragglers)
     network = RingOrTree(bandwidth, latency)
 
-    def setting_of(name: str, sync_period: int, stream: bool) -> Setting:
+    def setting_of(
+        name: str, sync_period: int, stream: bool = False, by: str = "exact"
+    ) -> Setting:
         strategy = build_strategy(Config(strategy=name, num_workers=num_workers))
-        worker_round = make_worker_round(model.task.loss, OPTIMIZER, strategy)
-        shapes = arguments(model, mesh, strategy, sync_period)
+        reduction = REDUCTIONS[by]()
+        worker_round = make_worker_round(
+            model.task.loss, OPTIMIZER, strategy, reduction=reduction
+        )
+        shapes = arguments(model, mesh, strategy, sync_period, reduction)
         num_bytes = payload_bytes(worker_round, *shapes, num_workers=num_workers)
         return Setting(
             strategy, sync_period, num_bytes, num_workers, compute, network, stream
         )
 
-    delayed = setting_of(DELAYED, sync_period=1, stream=False)
+    delayed = setting_of(DELAYED, sync_period=1)
     hiding_period = smallest_hiding_period(delayed)
     assert hiding_period is not None  # because the mean is delayed and not streamed
-    names = [(name, False) for name in STRATEGIES] + [(DELAYED, True)]
     chosen = hiding_period if sync_period is None else sync_period
-    settings = [setting_of(name, chosen, stream) for name, stream in names]
-    streamed = settings[-1]
+    settings = [(setting_of(name, chosen), "exact") for name in STRATEGIES]
+    power_sgd = setting_of("sync_sgd", chosen, by="low_rank")
+    streamed = setting_of(DELAYED, chosen, stream=True)
+    settings += [(power_sgd, "low_rank"), (streamed, "exact")]
     state, _ = arguments(model, mesh, delayed.strategy, chosen)
 
     def reduced(name: str) -> Reduced:
@@ -229,8 +237,9 @@ def plan(
                 x.sync_period,
                 x.bytes_per_round,
                 round_time(x),
+                reduction,
             )
-            for x in settings
+            for x, reduction in settings
         ),
         streamed.mean_seconds,
         tuple(map(reduced, dict.fromkeys(reductions))),

@@ -58,8 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=STRATEGIES,
         metavar="NAME",
-        help=f"all, or some of {', '.join(ALL)}, powersgd:RANK; "
-        f"default: {' '.join(STRATEGIES)}",
+        help=f"all, or some of {', '.join(ALL)}; default: {' '.join(STRATEGIES)}",
     )
     add(
         "--reduction",

@@ -36,9 +36,7 @@ class Request(NamedTuple):
     mesh: Mesh
     model: str  # name of the model
     workload: Workload
-    strategies: tuple[
-        str, ...
-    ]  # names, some followed by a colon and a rank or "stream"
+    strategies: tuple[str, ...]  # names, some followed by ":stream"
     sync_period: int | None  # τ; None for the smallest that hides the mean
     repetitions: int
     reduction: Reduction = exact()  # how all messages become a mean
@@ -52,8 +50,8 @@ class Request(NamedTuple):
 def read_strategies(names: list[str]) -> tuple[str, ...]:
     """Checks the names of strategies, and expands "all".
 
-    >>> read_strategies(["powersgd:4", "local_sgd", "local_sgd"])
-    ('powersgd:4', 'local_sgd')
+    >>> read_strategies(["cocod_sgd:stream", "local_sgd", "local_sgd"])
+    ('cocod_sgd:stream', 'local_sgd')
     """
     names = [one for name in names for one in (ALL if name == "all" else (name,))]
     for name in names:
@@ -64,10 +62,10 @@ def read_strategies(names: list[str]) -> tuple[str, ...]:
 def check_fit(strategies: tuple[str, ...], reduction: Reduction) -> None:
     """Raises unless every strategy, by its name, takes the reduction.
 
-    >>> from olsgd_jax import int8
-    >>> check_fit(("local_sgd", "powersgd"), int8())
+    >>> from olsgd_jax import random_mask
+    >>> check_fit(("local_sgd", "slowmo"), random_mask())
     Traceback (most recent call last):
-    ValueError: reduction must keep no state under powersgd, ... got int8; ...
+    ValueError: reduction must send whole messages under slowmo, got random_mask; ...
     """
     params = jax.ShapeDtypeStruct((2, 2), jnp.float32)
     for name in strategies:

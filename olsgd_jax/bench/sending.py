@@ -15,7 +15,7 @@ from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.local_steps import Carry, Steps, WorkerState
 from olsgd_jax.round.worker_round import Form
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.timing.payload import gradient_messages, noting, payload_bytes
+from olsgd_jax.timing.payload import noting, payload_bytes
 from olsgd_jax.types import ArrayTree, Driver, Params
 from olsgd_jax.workers.axis import WORKERS, on_workers
 from olsgd_jax.workers.sharding import to_workers
@@ -58,15 +58,13 @@ def sending(
     note = noting(messages)
 
     def send(params: Params) -> Params:
-        if strategy.mean_of == "gradients":
-            messages.extend(gradient_messages(strategy, params))
-            return params
         message = strategy.message(params, strategy.init(params))
         sent = reduction.part.take(message)
-        if strategy.mean_of == "start" and reduction.two_means is None:
-            form(note, (sent, ()), _no_steps, sync_period)
-        else:  # two means are made of whole messages
-            note.reduce(sent, ())
+        match strategy.mean_of:
+            case "start" if reduction.two_means is None:
+                form(note, (sent, ()), _no_steps, sync_period)
+            case _:  # two means are made of whole messages
+                note.reduce(sent, ())
         return params
 
     jax.eval_shape(on_workers(send, mesh), _of_all(params, mesh))

@@ -13,7 +13,11 @@ So r (rows + columns) numbers are sent instead of rows × columns, in two exact 
 the Mᵢ Q and then of the Qᵢ. With β = 1, the mean over the workers of messages and old
 errors is, exactly, the mean that arrives and the mean of new errors. An array of more
 than two axes is a matrix with its last axis as columns; vectors and scalars are
-averaged as they are. With `sync_sgd`, whose messages are gradients, this is PowerSGD.
+averaged as they are.
+
+With `sync_sgd`, whose messages are gradients, this is PowerSGD: every local step uses
+the mean. Where workers are absent from a round, P and Q are means over those present,
+and an absent worker's eᵢ stays, to be sent when it returns.
 
 Left open by the paper: eᵢ is what worker i's own Qᵢ loses, as in its Algorithm 2; the
 published code subtracts P Qᵀ instead. Both errors have the same mean, and the models
@@ -39,7 +43,6 @@ from olsgd_jax._vectors import from_vectors, to_vectors
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.reductions.exact import num_bytes, worker_mean
 from olsgd_jax.reductions.two_means import TwoMeans
-from olsgd_jax.strategies.low_rank import as_matrix, orthogonalise
 from olsgd_jax.types import ArrayTree, Message
 from olsgd_jax.workers.axis import WORKERS
 
@@ -156,6 +159,31 @@ def low_rank(rank: int = 4, error_feedback: float = 1.0, seed: int = 0) -> Reduc
         two_means=TwoMeans(first, second, finish),
         shared=("q",),
     )
+
+
+def as_matrix(x: Float[Array, "..."]) -> Float[Array, "rows columns"]:
+    """Views an array of two or more axes as a matrix; the last axis is its columns.
+
+    >>> as_matrix(jnp.zeros((3, 3, 16, 32))).shape
+    (144, 32)
+    """
+    return x.reshape(-1, x.shape[-1])
+
+
+def orthogonalise(x: Float[Array, "rows rank"]) -> Float[Array, "rows rank"]:
+    """Gives an orthonormal basis of the columns of a matrix with at least as many rows.
+
+    All such bases P of the same columns have the same product P Pᵀ. So this uses a QR
+    decomposition instead of the paper's Gram-Schmidt. Its result is orthonormal even if
+    the columns are linearly dependent.
+
+    >>> basis = orthogonalise(jnp.array([[3.0], [4.0]]))
+    >>> bool(jnp.allclose(jnp.abs(basis), jnp.array([[0.6], [0.8]])))
+    True
+    """
+    # QR is not available in 16-bit precision.
+    wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
+    return jnp.linalg.qr(wide)[0].astype(x.dtype)
 
 
 def _matrices(message: Message) -> Matrices:

@@ -6,26 +6,15 @@ import jax
 
 from olsgd_jax.reductions.base import ALL, Reduction
 from olsgd_jax.round.participation import arrived, outgoing
-from olsgd_jax.strategies.base import Strategy, keep_grads
+from olsgd_jax.strategies.base import Strategy
 from olsgd_jax.types import (
     ArrayTree,
     Grads,
-    Message,
     Present,
     ReductionState,
     StrategyState,
 )
 from olsgd_jax.workers.axis import WORKERS
-
-
-def sends_gradients(strategy: Strategy) -> bool:
-    """Whether the gradients themselves are the message that the reduction gets.
-
-    >>> from olsgd_jax import local_sgd, powersgd, sync_sgd
-    >>> [sends_gradients(x) for x in (sync_sgd(), powersgd(2), local_sgd())]
-    [True, False, False]
-    """
-    return strategy.mean_of == "gradients" and strategy.reduce_grads is keep_grads
 
 
 def check_shared(
@@ -54,25 +43,6 @@ def check_shared(
         )
 
 
-def init_reduction(
-    strategy: Strategy, reduction: Reduction, message: Message
-) -> ReductionState:
-    """Gives a reduction's initial state for a strategy's message.
-
-    >>> import jax.numpy as jnp
-    >>> from olsgd_jax import exact, sync_sgd
-    >>> init_reduction(sync_sgd(), exact(), jnp.zeros(3))
-    ()
-    """
-    state = reduction.init(message)
-    if state and strategy.mean_of == "gradients" and not sends_gradients(strategy):
-        raise ValueError(
-            f"reduction must keep no state under {strategy.name}, which compresses "
-            f"gradients by itself, got {reduction.name}; pass exact(), or use sync_sgd"
-        )
-    return state
-
-
 def reduce_gradients(
     strategy: Strategy,
     reduction: Reduction,
@@ -95,15 +65,10 @@ def reduce_gradients(
       The gradients to apply, and the new states.
     """
     strategy_state, state = states
-    if sends_gradients(strategy):
+    if strategy.mean_of == "gradients":
         sent = reduction.reduce(*outgoing(reduction, grads, state, present), axis_name)
         grads, state, _ = arrived(reduction, sent, state, present)
-        return grads, (strategy_state, state)
-
-    def mean(tree: ArrayTree) -> ArrayTree:
-        return mean_once(reduction, tree, present, axis_name)
-
-    grads, strategy_state = strategy.reduce_grads(grads, strategy_state, mean)
+    grads, strategy_state = strategy.reduce_grads(grads, strategy_state)
     return grads, (strategy_state, state)
 
 

@@ -11,7 +11,6 @@ from olsgd_jax._checks import check_choice
 from olsgd_jax.reductions.base import Reduction, of_message
 from olsgd_jax.round.absence import keep_absent
 from olsgd_jax.round.difference import Difference, from_mean, own_state, to_send
-from olsgd_jax.round.gradients import sends_gradients
 from olsgd_jax.round.local_steps import (
     Gradient,
     LocalSteps,
@@ -160,6 +159,6 @@ def make_round_parts(
     stepped = ("params", "model_state", "opt_state")
     if strategy.reduce_grads is not keep_grads:
         stepped += ("strategy_state",)
-    if sends_gradients(strategy):
+    if strategy.mean_of == "gradients":
         stepped += ("reduction_state",)
     return RoundParts(is_delayed, local_steps, stepped, models_out, mix)

@@ -18,7 +18,7 @@ from olsgd_jax._tree_checks import (
 from olsgd_jax.reductions.base import Reduction, check_reduction
 from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.difference import init_difference
-from olsgd_jax.round.gradients import check_shared, init_reduction
+from olsgd_jax.round.gradients import check_shared
 from olsgd_jax.round.local_steps import PerMessage, WorkerState
 from olsgd_jax.round.optimizer_checks import (
     check_hyperparameters,
@@ -100,7 +100,7 @@ def init_state(
     def init_worker(models: tuple[Params, ModelState], key: jax.Array):
         params, model_state = models
         opt_state = init_optimizer(optimizer, params)
-        strategy_state = _init_strategy(strategy, params)
+        strategy_state = strategy.init(params)
         check_shared(strategy, reduction, strategy_state)
         return WorkerState(
             params,
@@ -156,7 +156,7 @@ def check_state(
         check_divisible("batches", batches, axis=2, by=worker_devices(mesh))
     for part, name, init in (
         ("optimizer", "opt_state", partial(init_optimizer, optimizer)),
-        ("strategy", "strategy_state", partial(_init_strategy, strategy)),
+        ("strategy", "strategy_state", strategy.init),
     ):
         expected = jax.eval_shape(jax.vmap(init, axis_name=WORKERS), state.params)
         hint = f"pass the {part} that init_state got"
@@ -185,11 +185,6 @@ def check_present(present: ArrayTree, state: WorkerState) -> None:
         )
 
 
-def _init_strategy(strategy: Strategy, params: Params) -> ArrayTree:
-    # A strategy that averages gradients keeps a state of their shape.
-    return strategy.init(trained(params) if strategy.mean_of == "gradients" else params)
-
-
 def _init_reduction(
     reduction: Reduction,
     strategy: Strategy,
@@ -200,7 +195,7 @@ def _init_reduction(
 ) -> PerMessage:
     of_gradients = ()
     if strategy.mean_of == "gradients":
-        of_gradients = init_reduction(strategy, reduction, trained(params))
+        of_gradients = reduction.init(trained(params))
     message = message_of(strategy, params, strategy_state, model_state, policy)
     own = reduction.init(message)
     if strategy.message is not send_model:

@@ -8,7 +8,6 @@ from olsgd_jax.strategies.eager_diloco import EAGER_DILOCO
 from olsgd_jax.strategies.easgd import EASGD
 from olsgd_jax.strategies.local_sgd import LOCAL_SGD
 from olsgd_jax.strategies.overlap_local_sgd import OVERLAP_LOCAL_SGD
-from olsgd_jax.strategies.powersgd import POWERSGD
 from olsgd_jax.strategies.slowmo import SLOWMO
 from olsgd_jax.strategies.streaming_diloco import STREAMING_DILOCO
 from olsgd_jax.strategies.sync_sgd import SYNC_SGD
@@ -24,6 +23,5 @@ STRATEGIES: dict[str, NamedStrategy] = {
     "delayed_diloco": DELAYED_DILOCO,
     "eager_diloco": EAGER_DILOCO,
     "streaming_diloco": STREAMING_DILOCO,
-    "powersgd": POWERSGD,
 }
 """Builder, label and default arguments of every strategy, by name."""

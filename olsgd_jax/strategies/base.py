@@ -5,8 +5,9 @@ Over a round, worker i goes from its start xᵢ to its end yᵢ in τ local step
     init           makes the state that outlives a round
     mean_of        when the message is known: at a round's start or end; or "gradients"
     message        what a worker sends; by default its model
-    reduce_grads   gives the gradient that a local step uses; by default the workers'
-                   mean if mean_of is "gradients", else the worker's own
+    reduce_grads   gives the gradient that a local step uses, from the workers' mean if
+                   mean_of is "gradients", else from the worker's own; the same one by
+                   default
     mix            ends the round: turns start, end and mean into the next start
 
 A mean of the start shares no data with the local steps, so the two can overlap. A mean
@@ -20,12 +21,11 @@ updated on absent workers too (see `absence`).
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from olsgd_jax.types import Grads, Mean, MeanOf, Message, Params, StrategyState
+from olsgd_jax.types import Grads, MeanOf, Message, Params, StrategyState
 
 
-def keep_grads(grads: Grads, state: StrategyState, mean: Mean):
-    """Lets every worker use its own gradient."""
-    del mean
+def keep_grads(grads: Grads, state: StrategyState):
+    """Lets a local step use its gradient as it is."""
     return grads, state
 
 
@@ -66,9 +66,9 @@ class Strategy(NamedTuple):
     mix: Callable[
         [Params, Params, Params, StrategyState], tuple[Params, StrategyState]
     ] = keep_end
-    reduce_grads: Callable[
-        [Grads, StrategyState, Mean], tuple[Grads, StrategyState]
-    ] = keep_grads
+    reduce_grads: Callable[[Grads, StrategyState], tuple[Grads, StrategyState]] = (
+        keep_grads
+    )
     # The model and the state at the start or end, as `mean_of` says -> what is sent.
     message: Callable[[Params, StrategyState], Message] = send_model
     # Between rounds: the mean of the models -> the virtual model y, which only
@@ -89,8 +89,8 @@ class NamedStrategy(NamedTuple):
     """An entry of `STRATEGIES`.
 
     >>> from olsgd_jax import STRATEGIES
-    >>> STRATEGIES["powersgd"].label, STRATEGIES["powersgd"].args
-    ('PowerSGD', {'rank': 2})
+    >>> STRATEGIES["slowmo"].label, STRATEGIES["slowmo"].args
+    ('SlowMo', {'momentum': 0.7})
     """
 
     build: Callable[..., Strategy]

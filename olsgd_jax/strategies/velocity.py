@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
-from olsgd_jax.types import Grads, Mean, Params, StrategyState
+from olsgd_jax.types import Grads, Params, StrategyState
 
 
 def accelerate(
@@ -107,9 +107,8 @@ def rate_at(
     return jnp.asarray(learning_rate(jnp.maximum(num_steps - 1, 0)))
 
 
-def count_step(grads: Grads, state: StrategyState, mean: Mean):
+def count_step(grads: Grads, state: StrategyState):
     """Counts a local step, so that the mix knows its learning rate."""
-    del mean
     return grads, state._replace(num_steps=state.num_steps + 1)
 
 

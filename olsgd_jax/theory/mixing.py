@@ -7,8 +7,8 @@ local step is
     X ← (X − γ G) W        W = P at the end of a round, the identity otherwise
 
 so column j of P holds the weights of the new column j. The local optimizer is plain
-SGD. Sync SGD is then Local SGD with a mix at every step. PowerSGD has no such matrix:
-its low-rank basis depends on the gradients, so it is not linear in them.
+SGD. Sync SGD is then Local SGD with a mix at every step. Means in low rank have no
+such matrix: their basis depends on the messages, so they are not linear in them.
 
 References: arXiv:2002.09539 (Overlap Local-SGD, section 2), 1805.09767 (Local SGD),
 1412.6651 (EASGD), 1906.12043 (CoCoD-SGD), 1910.00643 (SlowMo).

@@ -5,7 +5,6 @@ from olsgd_jax.timing.compute import Compute, Constant, SlowWorker
 from olsgd_jax.timing.expected import closed_form, round_time
 from olsgd_jax.timing.hiding import smallest_hiding_period
 from olsgd_jax.timing.network import Exchanges, Network, Ring, RingOrTree, Tree
-from olsgd_jax.timing.payload import gradient_messages
 from olsgd_jax.timing.setting import Setting
 from olsgd_jax.timing.simulation import simulate
 from olsgd_jax.timing.slowest import slowest_seconds
@@ -25,7 +24,6 @@ __all__ = [
     "SlowWorker",
     "Tree",
     "closed_form",
-    "gradient_messages",
     "round_time",
     "simulate",
     "slowest_seconds",

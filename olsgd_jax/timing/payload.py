@@ -14,9 +14,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.reductions.send_nothing import send_nothing
-from olsgd_jax.round.gradients import reduce_gradients
-from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.types import ArrayTree, Message, Params, ReductionState
+from olsgd_jax.types import ArrayTree, Message, ReductionState
 from olsgd_jax.workers.axis import WORKERS
 
 
@@ -37,24 +35,6 @@ def payload_bytes(fn: Callable, *args: ArrayTree, num_workers: int) -> int:
     one_worker = jax.eval_shape(lambda x: jax.tree.map(lambda leaf: leaf[0], x), args)
     traced = jax.make_jaxpr(fn, axis_env=[(WORKERS, num_workers)])(*one_worker)
     return _sent_by(traced.jaxpr)
-
-
-def gradient_messages(strategy: Strategy, params: Params) -> list[ArrayTree]:
-    """Lists the shapes of the messages that average a step's gradients.
-
-    >>> import jax.numpy as jnp
-    >>> from olsgd_jax import sync_sgd
-    >>> from olsgd_jax.timing import gradient_messages
-    >>> gradient_messages(sync_sgd(), jnp.zeros(3))
-    [ShapeDtypeStruct(shape=(3,), dtype=float32)]
-    """
-    messages: list[ArrayTree] = []
-    states = jax.eval_shape(strategy.init, params), ()
-    reduction = noting(messages)
-    jax.eval_shape(
-        lambda *x: reduce_gradients(strategy, reduction, *x)[0], params, states
-    )
-    return messages
 
 
 def noting(messages: list[ArrayTree]) -> Reduction:

@@ -49,18 +49,18 @@ MISTAKES = {
     "`train --reduction fp8`": command(
         train, "--reduction", "fp8", "--cpu-devices", 16
     ),
-    "`train --strategy powersgd --reduction int8`": command(
-        train, "--strategy", "powersgd", "--reduction", "int8", "--cpu-devices", 16
+    "`train --strategy powersgd`": command(
+        train, "--strategy", "powersgd", "--cpu-devices", 16
     ),
     "`train --strategy-args pullback`": command(train, "--strategy-args", "pullback"),
     "`train --strategy-args pullback=half`": command(
         train, "--strategy-args", "pullback=half"
     ),
-    "`train --strategy powersgd --strategy-args rank=1.5`": command(
+    "`train --reduction low_rank --reduction-args rank=1.5`": command(
         train,
         *("--cpu-devices", 16),  # as the tests have
-        *("--strategy", "powersgd"),
-        *("--strategy-args", "rank=1.5"),
+        *("--reduction", "low_rank"),
+        *("--reduction-args", "rank=1.5"),
     ),
     "`train --cpu-devices 0`": command(train, "--cpu-devices", 0),
     "`train --resume --overwrite`": command(train, "--resume", "--overwrite"),

@@ -10,6 +10,8 @@ from olsgd_jax.strategies.base import Strategy, check_delayed
 from olsgd_jax.training.components.arguments import built
 from olsgd_jax.training.config import Config
 
+_INSTEAD = {"powersgd": "use sync_sgd with the reduction low_rank"}
+
 
 def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> Strategy:
     """Builds the strategy of a config.
@@ -22,7 +24,7 @@ def build_strategy(config: Config, schedule: optax.Schedule | None = None) -> St
     >>> build_strategy(Config(strategy="easgd", num_workers=8)).num_workers
     8
     """
-    check_choice("strategy", config.strategy, tuple(STRATEGIES))
+    check_choice("strategy", config.strategy, tuple(STRATEGIES), _INSTEAD)
     builder, given = STRATEGIES[config.strategy].build, config.strategy_args or {}
     signature = inspect.signature(builder)
     told = {"num_workers": config.num_workers, "learning_rate": schedule}
@@ -41,7 +43,7 @@ def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:
     """Builds a strategy from its name on a command line.
 
     Args:
-      text: a name, optionally with a colon and a rank or "stream" after it.
+      text: a name, optionally with ":stream" after it.
       num_workers: number of workers, m.
 
     Returns:
@@ -53,12 +55,9 @@ def named_strategy(text: str, num_workers: int) -> tuple[Strategy, bool]:
     ('start', True)
     """
     name, _, detail = text.partition(":")
-    if detail not in ("", "stream") and not detail.isdigit():
-        raise ValueError(
-            f"strategy must have a rank or stream after its colon, got {text}"
-        )
-    args: dict[str, float] | None = {"rank": int(detail)} if detail.isdigit() else None
-    config = Config(strategy=name, strategy_args=args, num_workers=num_workers)
+    if detail not in ("", "stream"):
+        raise ValueError(f"strategy must have stream after its colon, got {text}")
+    config = Config(strategy=name, num_workers=num_workers)
     strategy, stream = build_strategy(config), detail == "stream"
     if stream:
         check_delayed("stream must be False", strategy)

@@ -1,8 +1,8 @@
 """Changing the number of workers between two rounds, from m to n.
 
 The first min(m, n) workers stay. With x̄ the consensus of all m, z the anchor, sᵢ the
-model state and eᵢ what else is kept for each worker (the error of PowerSGD or of a
-reduction):
+model state and eᵢ what else is kept for each worker (the error of a reduction, a
+strategy's fields in `own`):
 
     n > m    xᵢ ← z, or x̄ if the strategy keeps no anchor        for every new worker
              sᵢ ← meanⱼ sⱼ,  eᵢ ← 0
@@ -18,8 +18,8 @@ model state is averaged rather than shifted because a shift could make a varianc
 negative.
 
 A new worker has a fresh optimizer whose step count continues. If all workers must share
-one optimizer state (synchronous SGD, PowerSGD), a new worker gets a copy of it;
-otherwise their models would drift apart. Means are computed as x₀ + meanᵢ (xᵢ − x₀),
+one optimizer state (synchronous SGD), a new worker gets a copy of it; otherwise their
+models would drift apart. Means are computed as x₀ + meanᵢ (xᵢ − x₀),
 which is exactly x₀ if all are equal, so equal workers stay equal.
 """
 
