@@ -15,7 +15,10 @@ import pytest
 
 from olsgd_jax import (
     REDUCTIONS,
+    cocod_sgd,
+    delayed_diloco,
     distribute,
+    eager_diloco,
     init_state,
     local_sgd,
     make_round,
@@ -23,6 +26,7 @@ from olsgd_jax import (
     on_workers,
     overlap_jit,
     overlap_local_sgd,
+    streaming_diloco,
     sync_sgd,
     to_workers,
 )
@@ -145,6 +149,24 @@ def test_a_v5e_exchanges_every_byte_twice_while_all_steps_run(stream):
     assert " conditional(" in compiled.as_text()
 
 
+# What every delayed strategy but Overlap Local-SGD sends, in models.
+DELAYED = {
+    "momentum": (cocod_sgd(momentum=0.7), 1),
+    "delayed": (delayed_diloco(), 1),
+    "eager": (eager_diloco(num_workers=8), 1),
+    "streaming": (streaming_diloco(num_fragments=2), 1 / 2),
+}
+
+
+@pytest.mark.parametrize("name", [H100, V5E, V6E])
+@pytest.mark.parametrize("strategy", DELAYED)
+def test_every_delayed_strategy_overlaps_all_that_it_sends(name, strategy):
+    strategy, num_models = DELAYED[strategy]
+    compiled = library_round(name, strategy)
+    assert_overlapped(compiled)
+    assert overlap_report(compiled).mean_bytes >= num_models * PARAMETER_BYTES
+
+
 COMPRESSED = {"int8": (128 + 4) / 512, "int4": (64 + 4) / 512}
 
 
@@ -174,6 +196,7 @@ def test_a_compressed_mean_overlaps_and_sends_that_much_less(
     [
         pytest.param("h100", "cocod_sgd", 8, "int4", marks=GPU),
         pytest.param("v6e", "cocod_sgd", 8, "int4", marks=TPU),
+        pytest.param("h100", "delayed_diloco", 8, "int4", marks=GPU),
     ],
 )
 def test_so_does_that_of_a_step_of_distribute(name, strategy, tau, reduction):
