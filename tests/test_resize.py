@@ -1,14 +1,16 @@
 """Another number of workers: who stays, who comes, and what is left of who goes."""
 
+import dataclasses
 import functools
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from olsgd_jax import init_state, worker_mesh
+from olsgd_jax import eager_diloco, init_state, worker_mesh
 from olsgd_jax.round.difference import Difference, own_state
 from olsgd_jax.strategies import STRATEGIES
 from olsgd_jax.training import Config
@@ -17,7 +19,8 @@ from olsgd_jax.training.recovery.elastic import like_workers, resized
 from tests.helpers import as_tree
 
 RATED = ("overlap_local_sgd", "slowmo")  # strategies that can count steps
-EQUAL = ("sync_sgd", "local_sgd", "slowmo")  # make their models equal
+# Strategies that make their models equal.
+EQUAL = ("sync_sgd", "local_sgd", "slowmo", "diloco", "delayed_diloco")
 SIZES = [(5, 3), (3, 5)]
 MODEL_STATE = {"mean": np.zeros(3), "var": np.ones(3), "count": np.zeros((), np.int32)}
 
@@ -167,10 +170,52 @@ def test_new_workers_have_a_fresh_optimizer_whose_schedule_goes_on(strategy):
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_workers_share_is_the_same_on_all_and_what_it_was(strategy, sizes):
-    before, after = change(strategy, *sizes)
+    own = components_of(config_of(strategy, sizes[1])).strategy.own
+    before, after = (
+        [x for n, x in by_field(state).items() if n not in own]
+        for state in change(strategy, *sizes)
+    )
     for worker in range(sizes[1]):
-        own = rows(after.strategy_state, worker)
-        chex.assert_trees_all_equal(own, rows(before.strategy_state, 0))
+        chex.assert_trees_all_equal(rows(after, worker), rows(before, 0))
+
+
+def by_field(state):
+    """The fields of a strategy's state by name."""
+    return state.strategy_state._asdict() if state.strategy_state else {}
+
+
+@pytest.mark.parametrize("strategy", ["delayed_diloco", "eager_diloco"])
+def test_progress_that_was_not_sent_is_not_lost(strategy):
+    old, new = (by_field(x)["progress"] for x in change(strategy, 5, 3))
+    for x, y in zip(old.values(), new.values(), strict=True):
+        close(y.mean(axis=0), x.mean(axis=0))
+
+
+def test_counts_of_a_workers_own_optimizer_stay():
+    def build():
+        return eager_diloco(4, optax.adam(optax.linear_schedule(0.1, 0.0, 10)))
+
+    config = Config(strategy="eager_diloco", num_workers=4)
+    state = init_state(
+        as_tree(np.zeros(17)), optax.sgd(0.1), build(), num_workers=4, model_state={}
+    )
+    counted = jax.tree.map(
+        lambda x: x + 7 if jnp.issubdtype(x.dtype, jnp.integer) else x,
+        state.strategy_state,
+    )
+    components = components_of(dataclasses.replace(config, num_workers=2))
+    shrunk = resized(
+        state._replace(strategy_state=counted),
+        dataclasses.replace(config, num_workers=2),
+        components._replace(strategy=build()),
+    )
+    counts = [
+        x
+        for x in jax.tree.leaves(shrunk.strategy_state)
+        if jnp.issubdtype(x.dtype, jnp.integer)
+    ]
+    assert counts
+    assert all(x.tolist() == [7, 7] for x in counts)
 
 
 @pytest.mark.parametrize("sizes", SIZES)

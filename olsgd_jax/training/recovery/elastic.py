@@ -28,7 +28,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import AxisType, Mesh, Sharding
 
 from olsgd_jax.reductions.exact import worker_mean
@@ -159,7 +158,16 @@ def _shrunk(
     weights = [1 - m / num_stay] * num_stay + [1.0] * (m - num_stay)
 
     def folded(tree: ArrayTree) -> ArrayTree:
-        return optax.tree.add(tree, _mean_from_first(tree, mesh, weights))
+        # Counts stay.
+        floats = jax.tree.map(
+            lambda x: x if jnp.issubdtype(x.dtype, jnp.inexact) else None, tree
+        )
+        return jax.tree.map(
+            lambda shift, x: x if shift is None else x + shift,
+            _mean_from_first(floats, mesh, weights),
+            tree,
+            is_leaf=lambda shift: shift is None,
+        )
 
     own = {name: folded(getattr(state.strategy_state, name)) for name in strategy.own}
     if own:
