@@ -54,6 +54,20 @@ def test_finished_runs_are_not_repeated_and_stopped_ones_are(tmp_path, trained):
         ]
 
 
+def test_data_sets_are_read_before_the_bars_are_drawn(tmp_path, monkeypatch):
+    order = []
+    for name in ("load_dataset", "make_progress"):
+        real = getattr(runs, name)
+
+        def noted(*args, name=name, real=real):
+            order.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(runs, name, noted)
+    run_all([SMALL, dataclasses.replace(SMALL, seed=1)], tmp_path)
+    assert order == ["load_dataset", "make_progress"]
+
+
 def test_a_run_that_diverges_is_a_result_and_is_not_repeated(tmp_path, trained):
     wild = dataclasses.replace(SMALL, learning_rate=1e30)
     for _ in range(2):

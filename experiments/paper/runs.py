@@ -19,6 +19,7 @@ from olsgd_jax.training import (
     Run,
     build,
     describe,
+    load_dataset,
     read_records,
     train,
     write_records,
@@ -71,6 +72,10 @@ def run_all(
     done = len(named) - len(todo)
     if done:
         console.print(f"{done} of {len(named)} runs are in {out} already")
+    # The first time, this decodes a data set and shows a bar of its own. The thread
+    # that draws the bars below would not survive the imports that this needs.
+    for data in sorted({(named[x].dataset, named[x].data_dir) for x in todo}, key=str):
+        load_dataset(*data)
     with make_progress(console) as progress:
         total = progress.add_task("runs", total=len(named), completed=done, shown="")
         for name in todo:
