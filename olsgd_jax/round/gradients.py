@@ -38,8 +38,8 @@ def check_shared(
     if shares and reduction.part is not ALL:
         raise ValueError(
             f"reduction must send whole messages under {strategy.name}, got "
-            f"{reduction.name}; use cocod_sgd or local_sgd, whose workers share only "
-            "the mean, or another reduction, such as top_k()"
+            f"{reduction.name}; use local_sgd, or cocod_sgd without momentum, whose "
+            "workers share only the mean, or another reduction, such as top_k()"
         )
 
 
