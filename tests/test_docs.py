@@ -56,7 +56,7 @@ def test_every_kind_of_page_has_its_examples():
     assert counts == {
         "README.md": 1,
         "docs/quickstart.md": 2,
-        "docs/concepts/theory.md": 2,
+        "docs/concepts/theory.md": 3,
         "docs/howto/adopt.md": 6,
         "docs/howto/choose.md": 1,
         "docs/howto/reduction.md": 2,

@@ -1,4 +1,4 @@
-"""The theory of the papers: mixing matrices, their limits, the convergence bound."""
+"""Theory: mixing matrices, their limits, the convergence bound, and stability."""
 
 from olsgd_jax.theory.bound import (
     Bound,
@@ -14,16 +14,28 @@ from olsgd_jax.theory.mixing import (
     overlap_local_sgd_matrix,
     slowmo_matrix,
 )
+from olsgd_jax.theory.stability import (
+    Limits,
+    Radii,
+    nearest_stable,
+    round_radii,
+    stable_curvature,
+)
 
 __all__ = [
     "Bound",
+    "Limits",
+    "Radii",
     "cocod_sgd_matrix",
     "contraction_factor",
     "easgd_matrix",
     "local_sgd_matrix",
+    "nearest_stable",
     "overlap_local_sgd_matrix",
+    "round_radii",
     "slowmo_matrix",
     "smallest_num_steps",
+    "stable_curvature",
     "stationary_vector",
     "theorem_bound",
     "theorem_learning_rate",

@@ -26,7 +26,12 @@ from olsgd_jax import (
     worker_mean,
     worker_mesh,
 )
-from olsgd_jax.theory import stationary_vector, theorem_bound, virtual_model
+from olsgd_jax.theory import (
+    round_radii,
+    stationary_vector,
+    theorem_bound,
+    virtual_model,
+)
 from olsgd_jax.training import (
     Config,
     Preemption,
@@ -73,6 +78,19 @@ def bound(num_steps):
     return theorem_bound(
         num_workers=4, sync_period=2, pullback=0.5, num_steps=num_steps, **numbers
     )
+
+
+def radii(strategy):
+    return round_radii(strategy, SGD, sync_period=1, curvature=1.0)
+
+
+def forgetful():
+    """A strategy that keeps each worker's last model without saying so."""
+
+    def mix(start, end, mean, state):
+        return mean, state._replace(anchor=end)
+
+    return easgd(0.9, num_workers=2)._replace(name="forgetful", mix=mix)
 
 
 def loss_round(loss, optimizer=SGD, strategy=OVERLAP, params=PARAMS, sync_period=1):
@@ -250,6 +268,10 @@ MISTAKES = KINDS | {
     ),
     "`stationary_vector` of workers that never meet": lambda tmp: stationary_vector(
         np.eye(2)
+    ),
+    "`round_radii` of PowerSGD": lambda tmp: radii(powersgd(2)),
+    "`round_radii` of a strategy that does not name a worker's own state": lambda tmp: (
+        radii(forgetful())
     ),
     "`virtual_model` with one weight too many": lambda tmp: virtual_model(
         np.zeros((1, 2)), np.zeros(3)
