@@ -84,18 +84,15 @@ class Trained(NamedTuple):
 
 
 def cases(sync_period: int) -> list[Case]:
-    """Predicts the limits of all strategies that are linear."""
+    """Predicts the limits of all strategies."""
     found = []
     for name, named in STRATEGIES.items():
         strategy = build_strategy(Config(strategy=name, num_workers=NUM_WORKERS))
         for momentum in MOMENTA:
             case = Case(named.label, momentum, strategy, Limits(0, 0))
-            try:
-                limits = stable_curvature(
-                    strategy, case.optimizer(1.0), sync_period=sync_period
-                )
-            except ValueError:  # not linear, as PowerSGD
-                continue
+            limits = stable_curvature(
+                strategy, case.optimizer(1.0), sync_period=sync_period
+            )
             found.append(case._replace(limits=limits))
     return found
 

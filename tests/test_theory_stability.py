@@ -4,7 +4,6 @@ All local optimizers have the learning rate 1, so a curvature h stands for γ h.
 """
 
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +15,20 @@ from olsgd_jax import (
     WORKERS,
     Strategy,
     cocod_sgd,
+    delayed_diloco,
+    diloco,
+    eager_diloco,
     easgd,
     init_state,
     local_sgd,
     make_worker_round,
     overlap_local_sgd,
     plain_loss,
-    powersgd,
     slowmo,
+    streaming_diloco,
     sync_sgd,
 )
+from olsgd_jax.strategies.outer import nesterov as outer_nesterov
 from olsgd_jax.theory import nearest_stable, round_radii, stable_curvature
 from olsgd_jax.theory.linear_round import linear_rounds
 
@@ -39,78 +42,11 @@ OPTIMIZERS = {
 }
 
 
-class DelayedState(NamedTuple):
-    outer: optax.OptState
-    progress: jax.Array  # of the round before: mean of start − end
+OUTER = outer_nesterov(0.7, 0.9)
 
 
 def delayed_outer(rate, momentum, nesterov=True):
-    """x ← x + outer(mean d of the round before), with dᵢ = x − yᵢ."""
-    outer = optax.sgd(rate, momentum, nesterov=nesterov)
-
-    def init(params):
-        return DelayedState(outer.init(params), optax.tree.zeros_like(params))
-
-    def mix(start, end, mean, state):
-        del end
-        update, own = outer.update(state.progress, state.outer, start)
-        progress = optax.tree.sub(start, mean)
-        return optax.apply_updates(start, update), DelayedState(own, progress)
-
-    return Strategy("delayed_outer", "end", init, mix, common=("params",))
-
-
-class EagerState(NamedTuple):
-    outer: optax.OptState
-    own_progress: jax.Array  # dᵢ of the round before
-    mean_outer: optax.OptState  # of the mean of all workers
-    mean_start: jax.Array
-    mean_progress: jax.Array
-
-
-def eager_outer(rate, momentum, m):
-    """xᵢ ← xᵢ + outerᵢ(gᵢ), gᵢ = mean d of the round before + (dᵢ − its own dᵢ) / m."""
-    outer = optax.sgd(rate, momentum, nesterov=True)
-
-    def init(params):
-        zeros, copy = optax.tree.zeros_like(params), jax.tree.map(jnp.copy, params)
-        return EagerState(outer.init(params), zeros, outer.init(params), copy, zeros)
-
-    def mix(start, end, mean, state):
-        def moved(model, progress, before, own_outer):
-            change = optax.tree.sub(progress, before)
-            grads = optax.tree.add_scale(state.mean_progress, 1 / m, change)
-            update, own_outer = outer.update(grads, own_outer, model)
-            return optax.apply_updates(model, update), own_outer
-
-        own = optax.tree.sub(start, end)
-        of_all = optax.tree.sub(state.mean_start, mean)
-        params, own_outer = moved(start, own, state.own_progress, state.outer)
-        mean_start, mean_outer = moved(
-            state.mean_start, of_all, state.mean_progress, state.mean_outer
-        )
-        return params, EagerState(own_outer, own, mean_outer, mean_start, of_all)
-
-    return Strategy("eager_outer", "end", init, mix, own=("outer", "own_progress"))
-
-
-class LastMean(NamedTuple):
-    mean: jax.Array
-
-
-def cocod_momentum(momentum, step_size):
-    """xᵢ ← mean x + μ (mean x − mean x of the round before) + ν (yᵢ − xᵢ)."""
-
-    def init(params):
-        return LastMean(jax.tree.map(jnp.copy, params))
-
-    def mix(start, end, mean, state):
-        def move(x, y, now, before):
-            return now + momentum * (now - before) + step_size * (y - x)
-
-        return jax.tree.map(move, start, end, mean, state.mean), LastMean(mean)
-
-    return Strategy("cocod_momentum", "start", init, mix)
+    return delayed_diloco(optax.sgd(rate, momentum, nesterov=nesterov))
 
 
 STRATEGIES = {
@@ -119,11 +55,12 @@ STRATEGIES = {
     "slowmo": slowmo(0.7),
     "easgd": easgd(0.9, M),
     "cocod_sgd": cocod_sgd(),
-    "cocod_momentum": cocod_momentum(0.7, 0.3),
+    "cocod_momentum": cocod_sgd(0.7),
     "overlap_local_sgd": overlap_local_sgd(0.6, 0.7),
     "rated_velocity": overlap_local_sgd(0.6, 0.7, optax.constant_schedule(0.5)),
-    "delayed_outer": delayed_outer(0.7, 0.9),
-    "eager_outer": eager_outer(0.7, 0.9, M),
+    "diloco": diloco(OUTER),
+    "delayed_diloco": delayed_diloco(OUTER),
+    "eager_diloco": eager_diloco(M, OUTER),
 }
 every_strategy = pytest.mark.parametrize("name", STRATEGIES)
 every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -259,6 +196,28 @@ def test_momentum_is_stable_up_to_its_closed_form(mu, nesterov):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("num_fragments", [1, 3])
+@pytest.mark.parametrize("pullback", [0.5, 1.0])
+def test_a_fragment_that_waits_for_its_turn_is_one_of_longer_rounds(
+    num_fragments, pullback
+):
+    # P rounds of τ steps are a round of P τ, whose mean is τ steps old.
+    outer, h = optax.sgd(1.0), np.array([0.3, 1.2])
+    streaming = streaming_diloco(num_fragments, outer, pullback, delayed=False)
+    found = radii(streaming, h, tau=2)
+    contraction = (1 - h) ** (2 * num_fragments)
+    np.testing.assert_allclose(found.consensus**num_fragments, contraction, atol=1e-12)
+    np.testing.assert_allclose(
+        found.disagreement**num_fragments, (1 - pullback) * contraction, atol=1e-12
+    )
+
+
+def test_rounds_that_never_repeat_are_refused():
+    decaying = optax.sgd(optax.linear_schedule(0.7, 0.1, 10))
+    with pytest.raises(ValueError, match="rounds of diloco must repeat after at most"):
+        radii(diloco(decaying), 0.5)
+
+
 @every_period
 def test_cocod_sgd_grows_apart_where_a_round_undoes_more_than_it_moves(tau):
     h = np.array([0.3, 0.9, 1.5])
@@ -310,7 +269,7 @@ def test_delayed_outer_nesterov_diverges_where_a_round_contracts_below_0_64():
 
 
 def test_eager_outer_nesterov_of_16_diverges_where_a_round_contracts_below_0_595():
-    stable = radii(eager_outer(0.7, 0.9, 16), 1 - CONTRACTIONS).is_stable
+    stable = radii(eager_diloco(16, OUTER), 1 - CONTRACTIONS).is_stable
     np.testing.assert_array_equal(stable, CONTRACTIONS > 0.5946)
 
 
@@ -322,18 +281,18 @@ def test_overlap_local_sgd_diverges_nowhere(alpha, beta):
 
 @pytest.mark.parametrize("m", [2, 16])
 def test_disagreement_of_eager_outer_never_heals(m):
-    found = radii(eager_outer(0.7, 0.9, m), np.linspace(0, 1, 11)).disagreement
+    found = radii(eager_diloco(m, OUTER), np.linspace(0, 1, 11)).disagreement
     np.testing.assert_allclose(found, 1, rtol=0, atol=1e-6)
 
 
 def test_momentum_on_both_sides_of_a_delay_costs_most_of_the_rate():
-    behind = cocod_momentum(0.7, 0.3)
+    behind = cocod_sgd(0.7, 0.3)
     assert round(min(limits(local_sgd(), optimizer=NESTEROV)), 2) == 1.36
     assert round(min(limits(behind, optimizer=NESTEROV)), 2) == 0.12
 
 
 def test_outer_momentum_alone_moves_the_limit_of_the_consensus_only():
-    found = limits(cocod_momentum(0.9, 1.0))
+    found = limits(cocod_sgd(0.9, 1.0))
     np.testing.assert_allclose(found, [2 * (1 + 0.9), 1], rtol=1e-6)
 
 
@@ -400,7 +359,6 @@ def outer_adam():
     ("strategy", "optimizer", "message"),
     [
         (outer_adam(), SGD, "the mix of outer_adam is not"),
-        (powersgd(2), SGD, "the local step of powersgd is not"),
         (local_sgd(), optax.adam(0.1), "the local step of local_sgd is not"),
         (
             local_sgd(),
@@ -415,8 +373,8 @@ def test_what_is_not_linear_is_refused(strategy, optimizer, message):
 
 
 def test_a_field_that_workers_do_not_share_has_to_be_named():
-    forgetful = eager_outer(0.7, 0.9, M)._replace(own=("own_progress",))
-    with pytest.raises(ValueError, match="own of eager_outer must name every field"):
+    forgetful = eager_diloco(M, OUTER)._replace(own=("progress",))
+    with pytest.raises(ValueError, match="own of eager_diloco must name every field"):
         radii(forgetful, 0.5)
 
 

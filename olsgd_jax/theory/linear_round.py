@@ -8,7 +8,8 @@ curvature h and the sync period τ,
     round         s ← (A + B (M + h G)^τ) s   A, B: the mix, of start and end
 
 `reduce_grads`, `update` and `mix` are applied to unit vectors, which gives the columns
-of M, G, A and B. None of them depends on h or τ.
+of M, G, A and B. None of them depends on h or τ. Where a strategy takes turns, every
+turn has its own A and B, and one matrix is the product of all turns.
 
 The state of m workers is what they have in common, plus deviations that sum to 0. A
 round maps the two independently:
@@ -28,42 +29,54 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float
 
-from olsgd_jax.round.gradients import sends_gradients
 from olsgd_jax.round.optimizer_checks import check_optimizer
 from olsgd_jax.round.optimizer_step import StepLoss, apply_optimizer
 from olsgd_jax.strategies.base import Strategy, check_strategy
-from olsgd_jax.types import ArrayTree, Mean, Message, Params, StrategyState
+from olsgd_jax.types import ArrayTree, Message, Params, StrategyState
 
-# One number gives the matrices. Only a large model shows that low rank is not linear.
+# One number gives the matrices. Only a matrix shows that Muon, say, is not linear.
 _NUMBER, _MATRIX = (), (16, 16)
+_MOST_TURNS = 64
 
 Curvatures: TypeAlias = Float[np.ndarray, "*curvatures"]
 Vector: TypeAlias = Float[jax.Array, " _"]
+_Average: TypeAlias = Callable[[Message], Message]
 
 
 class LinearRound(NamedTuple):
-    """A round of equal workers, or of workers that differ, on a quadratic."""
+    """A round of equal workers, or of workers that differ, on a quadratic.
 
-    without_gradient: Float[np.ndarray, "rows rows"]  # M
-    of_gradient: Float[np.ndarray, "rows rows"]  # G
-    of_start: Float[np.ndarray, "rows rows"]  # A
-    of_end: Float[np.ndarray, "rows rows"]  # B
+    A strategy that takes turns has a round for every turn.
+    """
+
+    without_gradient: Float[np.ndarray, "turns rows rows"]  # M
+    of_gradient: Float[np.ndarray, "turns rows rows"]  # G
+    of_start: Float[np.ndarray, "turns rows rows"]  # A
+    of_end: Float[np.ndarray, "turns rows rows"]  # B
     differs: Bool[np.ndarray, " rows"]  # the numbers that are not 0 between rounds
 
     def matrix(
         self, sync_period: int, curvature: Curvatures
     ) -> Float[np.ndarray, "*curvatures numbers numbers"]:
-        """Gives the matrix of a round for every curvature."""
+        """Gives the matrix of a round, or of all turns, for every curvature."""
         rows = _whole_matrix(self, sync_period, curvature)[..., self.differs, :]
         return rows[..., self.differs]
+
+    @property
+    def num_turns(self) -> int:
+        """The number of rounds that a matrix stands for."""
+        return len(self.of_start)
 
 
 def _whole_matrix(
     run: LinearRound, sync_period: int, curvature: Curvatures
 ) -> Float[np.ndarray, "*curvatures rows rows"]:
-    step = run.without_gradient + curvature[..., None, None] * run.of_gradient
+    whole = np.eye(run.of_start.shape[-1])
     with np.errstate(over="ignore", invalid="ignore"):
-        return run.of_start + run.of_end @ np.linalg.matrix_power(step, sync_period)
+        for without, of_gradient, start, end in zip(*run[:4], strict=True):
+            step = without + curvature[..., None, None] * of_gradient
+            whole = (start + end @ np.linalg.matrix_power(step, sync_period)) @ whole
+    return whole
 
 
 class LinearRounds(NamedTuple):
@@ -115,25 +128,27 @@ class _OnVectors(NamedTuple):
     params: Callable[[Vector], Vector]  # numbers of the state -> those of the model
     size: int
     own: Bool[np.ndarray, " numbers"]  # which of them are a worker's own
-
-
-def _message(strategy: Strategy, params: Params, state: StrategyState) -> Message:
-    """Gives what a worker sends."""
-    del strategy, state
-    return params
+    counters: list[np.ndarray]  # all counters after the mix
 
 
 def _on_vectors(
     strategy: Strategy,
     optimizer: optax.GradientTransformation,
-    mean: Mean,
+    mean: _Average,
     shape: tuple[int, ...],
+    counters: list[np.ndarray] | None = None,
 ) -> _OnVectors:
     model = jnp.zeros(shape)
     initial = model, optimizer.init(model), strategy.init(model)
     leaves, structure = jax.tree.flatten(initial)
-    # The others are counters, which stay as they are.
+    # The others are counters, which stay as they are in a round.
     is_number = [jnp.issubdtype(x.dtype, jnp.inexact) for x in leaves]
+    if counters is not None:
+        given = iter(counters)
+        leaves = [
+            x if number else jnp.asarray(next(given))
+            for x, number in zip(leaves, is_number, strict=True)
+        ]
 
     def numbers_of(tree: ArrayTree) -> list[jax.Array]:
         leaves = jax.tree.leaves(tree)
@@ -155,32 +170,38 @@ def _on_vectors(
     def step(vector: Vector, grads: Vector) -> Vector:
         params, opt_state, state = to_state(vector)
         grads = grads.reshape(shape)
-        if sends_gradients(strategy):
+        if strategy.mean_of == "gradients":
             grads = mean(grads)
-        else:
-            grads, state = strategy.reduce_grads(grads, state, mean)
+        grads, state = strategy.reduce_grads(grads, state)
         loss = StepLoss(grads)
         params, opt_state = apply_optimizer(optimizer, params, opt_state, loss)
         return to_vector(params, opt_state, state)
 
-    def mix(start: Vector, end: Vector) -> Vector:
+    def mixed(start: Vector, end: Vector) -> tuple[Params, ArrayTree, StrategyState]:
         begun, _, begun_state = to_state(start)
         params, opt_state, state = to_state(end)
         match strategy.mean_of:
             case "start":
-                mixed = mean(_message(strategy, begun, begun_state))
+                arrived = mean(strategy.message(begun, begun_state))
             case "end":
-                mixed = mean(_message(strategy, params, state))
+                arrived = mean(strategy.message(params, state))
             case "gradients":
-                mixed = params
-        params, state = strategy.mix(begun, params, mixed, state)
-        return to_vector(params, opt_state, state)
+                arrived = params
+        params, state = strategy.mix(begun, params, arrived, state)
+        return params, opt_state, state
+
+    def mix(start: Vector, end: Vector) -> Vector:
+        return to_vector(*mixed(start, end))
 
     def params(vector: Vector) -> Vector:
         return to_state(vector)[0].ravel()
 
     own = np.asarray(ravel_pytree(numbers_of(_own(strategy, *initial)))[0])
-    return _OnVectors(step, mix, params, zeros.size, own)
+    after = jax.tree.leaves(mixed(zeros, zeros))
+    counted = [
+        np.asarray(x) for x, is_n in zip(after, is_number, strict=True) if not is_n
+    ]
+    return _OnVectors(step, mix, params, zeros.size, own, counted)
 
 
 def _own(
@@ -203,10 +224,30 @@ def _own(
 
 
 def _round_matrices(
-    strategy: Strategy, optimizer: optax.GradientTransformation, mean: Mean
+    strategy: Strategy,
+    optimizer: optax.GradientTransformation,
+    mean: _Average,
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Gives M, G, A and B, and which numbers are a worker's own."""
+    """Gives M, G, A and B of every turn, and which numbers are a worker's own."""
+    turns: list[tuple[np.ndarray, ...]] = []
     run = _on_vectors(strategy, optimizer, mean, _NUMBER)
+    first = run.counters
+    for _ in range(_MOST_TURNS):
+        turns.append(_turn_matrices(run))
+        counters = run.counters
+        run = _on_vectors(strategy, optimizer, mean, _NUMBER, counters)
+        if all(map(np.array_equal, run.counters, first)):
+            break
+    else:
+        raise ValueError(
+            f"rounds of {strategy.name} must repeat after at most {_MOST_TURNS}, but a "
+            "counter in its state goes on; take fewer fragments, and an outer "
+            "optimizer of constant rate"
+        )
+    return [np.stack(x) for x in zip(*turns, strict=True)], run.own
+
+
+def _turn_matrices(run: _OnVectors) -> tuple[np.ndarray, ...]:
     unit, zeros, no_gradient = jnp.eye(run.size), jnp.zeros(run.size), jnp.zeros(1)
     rows = (
         jax.vmap(lambda x: run.step(x, no_gradient))(unit),
@@ -214,7 +255,7 @@ def _round_matrices(
         jax.vmap(lambda x: run.mix(x, zeros))(unit),
         jax.vmap(lambda x: run.mix(zeros, x))(unit),
     )
-    return [np.asarray(x).T for x in rows], run.own
+    return tuple(np.asarray(x).T for x in rows)
 
 
 def _check_linear(strategy: Strategy, optimizer: optax.GradientTransformation) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 import optax
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from olsgd_jax._checks import check_count, check_number
 from olsgd_jax.strategies.base import Strategy
@@ -82,7 +82,7 @@ def round_radii(
     """
     check_count("sync_period", sync_period)
     rounds, curvature = linear_rounds(strategy, optimizer), np.asarray(curvature, float)
-    return Radii(*(_radius(x.matrix(sync_period, curvature)) for x in rounds))
+    return Radii(*(_radius(x, sync_period, curvature) for x in rounds))
 
 
 class Limits(NamedTuple):
@@ -208,7 +208,7 @@ def _first_stable(
 def _limit(run: LinearRound, sync_period: int) -> float:
     curvatures = _SCANNED
     for _ in range(4):  # each but the first divides the interval by 64
-        radius = _radius(run.matrix(sync_period, curvatures))
+        radius = _radius(run, sync_period, curvatures)
         unstable = np.flatnonzero(radius > 1 + _GROWTH)
         if not unstable.size:
             return float("inf")
@@ -218,9 +218,13 @@ def _limit(run: LinearRound, sync_period: int) -> float:
     return float(curvatures[0])
 
 
-def _radius(matrices: Float[np.ndarray, "*curvatures n n"]) -> Curvatures:
-    """Gives the largest modulus of the eigenvalues, or infinity if a matrix has it."""
+def _radius(run: LinearRound, sync_period: int, curvature: Curvatures) -> Curvatures:
+    """Gives the largest modulus of the eigenvalues, per round.
+
+    It is infinity where a matrix is too large for floating point.
+    """
+    matrices = run.matrix(sync_period, curvature)
     fits = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
     matrices = np.where(fits[..., None, None], matrices, 0.0)
     radius = np.abs(np.linalg.eigvals(matrices)).max(axis=-1, initial=0.0)
-    return np.where(fits, radius, np.inf)
+    return np.where(fits, radius, np.inf) ** (1 / run.num_turns)

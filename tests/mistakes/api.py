@@ -10,6 +10,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from olsgd_jax import (
+    diloco,
     distribute,
     easgd,
     init_state,
@@ -269,7 +270,7 @@ MISTAKES = KINDS | {
     "`stationary_vector` of workers that never meet": lambda tmp: stationary_vector(
         np.eye(2)
     ),
-    "`round_radii` of PowerSGD": lambda tmp: radii(powersgd(2)),
+    "`round_radii` of an outer Adam": lambda tmp: radii(diloco(optax.adam(0.1))),
     "`round_radii` of a strategy that does not name a worker's own state": lambda tmp: (
         radii(forgetful())
     ),
