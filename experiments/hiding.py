@@ -66,8 +66,9 @@ def run_case(
     rate: str, sync_period: int, repetitions: int, reduction: str = "exact"
 ) -> Samples:
     """Measures one rate and one sync period, in two processes on two hosts."""
-    case = network_case.Case(2, rate, "overlap_local_sgd", sync_period, repetitions)
-    return network_case.run_case(case, reduction)["samples"]
+    label = f"overlap_local_sgd:{reduction}"
+    case = network_case.Case(2, rate, label, sync_period, repetitions)
+    return network_case.run_case(case)["samples"]
 
 
 def main() -> None:

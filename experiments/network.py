@@ -35,8 +35,9 @@ from olsgd_jax.training import end_together, writing
 HOSTS = (2, 4)
 RATES = ("10mbit", "100mbit", "200mbit", "1gbit")
 STRATEGIES = (
-    "sync_sgd", "powersgd:1", "powersgd:2", "powersgd:4", "powersgd:8", "local_sgd",
-    "easgd", "cocod_sgd", "overlap_local_sgd", "overlap_local_sgd:stream",
+    "sync_sgd", "sync_sgd:low_rank:1", "sync_sgd:low_rank:2", "sync_sgd:low_rank:4",
+    "sync_sgd:low_rank:8", "local_sgd", "easgd", "cocod_sgd", "overlap_local_sgd",
+    "overlap_local_sgd:stream",
 )  # fmt: skip
 SYNC_PERIODS = (1, 4, 16, 64)
 
@@ -78,7 +79,8 @@ def main() -> None:
         "--strategies",
         nargs="+",
         default=STRATEGIES,
-        help="such as local_sgd, powersgd:8 (rank 8) or cocod_sgd:stream; all ten",
+        help="such as local_sgd, sync_sgd:low_rank:8 (PowerSGD, rank 8) or "
+        "cocod_sgd:stream; all ten",
     )
     add(
         "--sync-periods",

@@ -36,7 +36,7 @@ def rows(planned: Plan) -> list[list[str]]:
     """Formats the expected times of every strategy; HEADS are the columns."""
     return [
         [
-            name_of(f"{x.strategy}{':stream' if x.stream else ''}"),
+            name_of(f"{x.strategy}:{'stream:' if x.stream else ''}{x.reduction}"),
             f"{x.sync_period}",
             f"{x.bytes_per_round / 1e6:,.1f}",
             *_times(x.time),

@@ -11,9 +11,10 @@ Answer:  on two hosts with a link of 200 Mbit/s, an MLP of 1.6 million parameter
          race-2-hosts-200-mbit-s.svg in --out, next to a record of every run.
 
 A contender is a strategy, a sync period and a reduction, such as
-overlap_local_sgd-tau8-int4 or powersgd-rank4. Each trains an MLP, with one worker on
-every host, until the consensus has the target accuracy or the clock reaches the limit.
-The clock runs during rounds only, not while models are evaluated or programs compiled.
+overlap_local_sgd-tau8-int4 or sync_sgd-low_rank-rank4, which is PowerSGD. Each trains
+an MLP, with one worker on every host, until the consensus has the target accuracy or
+the clock reaches the limit. The clock runs during rounds only, not while models are
+evaluated or programs compiled.
 
 First, short runs on one machine choose each contender's learning rate, off the clock.
 Then processes run on hosts with shaped links (needs root), each pinned to one core. For
@@ -45,7 +46,7 @@ YARDSTICK = "sync_sgd"
 """The contender that also runs on links that are not shaped."""
 
 CONTENDERS = (
-    "sync_sgd", "powersgd-rank4", "local_sgd-tau8", "local_sgd-tau192",
+    "sync_sgd", "sync_sgd-low_rank-rank4", "local_sgd-tau8", "local_sgd-tau192",
     "overlap_local_sgd-tau8", "overlap_local_sgd-tau192",
     "overlap_local_sgd-tau64-int8", "overlap_local_sgd-tau32-int4",
     "cocod_sgd-tau8", "cocod_sgd-tau192",

@@ -21,11 +21,16 @@ from experiments.links.hosts import bits_per_second
 from experiments.links.slowdowns import SLOWDOWNS
 from experiments.measured import straggler_tables
 from experiments.measured.measure_all import measure_all
-from experiments.measured.network_work import Work, strategy_of
 from experiments.measured.straggler_rounds import Question, measure
 from experiments.pages.markdown import to_markdown
 from experiments.processes.host_processes import answer, ask_all, join, parse_or_measure
-from olsgd_jax.training import check_choice, check_count, end_together, writing
+from olsgd_jax.training import (
+    check_choice,
+    check_count,
+    end_together,
+    named_strategy,
+    writing,
+)
 
 STRATEGIES = ("sync_sgd", "local_sgd", "cocod_sgd", "overlap_local_sgd")
 
@@ -49,7 +54,7 @@ def main() -> None:
     add("--hosts", type=int, default=4, choices=(2, 3, 4))
     add("--rate", default="200mbit", help="rate of every link, each way; %(default)s")
     add("--slowdowns", nargs="+", default=tuple(SLOWDOWNS), help=", ".join(SLOWDOWNS))
-    add("--strategies", nargs="+", default=STRATEGIES, help="name, :rank or :stream")
+    add("--strategies", nargs="+", default=STRATEGIES, help="name, or name:stream")
     add(
         "--sync-period",
         type=int,
@@ -94,7 +99,7 @@ def list_questions(args: argparse.Namespace) -> list[Question]:
     for name in ("sync_period", "num_rounds", "repetitions", "width", "depth"):
         check_count(name, getattr(args, name))
     for label in args.strategies:
-        strategy_of(Work(label, args.sync_period), args.hosts)
+        named_strategy(label, args.hosts)
     questions = []
     for slowdown in args.slowdowns:
         check_choice("slowdown", slowdown, tuple(SLOWDOWNS))

@@ -23,7 +23,7 @@ from experiments.paper.sweep import EVERY, preset_of, run_sweep, sweep_parser
 from olsgd_jax.training import Config, Run
 
 SYNC_PERIODS, RANKS = (1, 2, 4, 8, 24), (1, 2, 4, 8)
-STRATEGIES = ("overlap_local_sgd", "local_sgd", "powersgd", "sync_sgd")
+KINDS = ("overlap_local_sgd", "local_sgd", "PowerSGD", "sync_sgd")
 MEANING = (
     "Test error against modelled time, where 1 is the time of the local steps alone. "
     "One mean of a model costs {:g} of a local step; a delayed mean costs only what "
@@ -41,7 +41,13 @@ def runs(args: argparse.Namespace) -> list[Config]:
             for tau in args.sync_periods
         ),
         *(
-            preset_of(args, "powersgd", EVERY, strategy_args={"rank": rank})
+            preset_of(
+                args,
+                "sync_sgd",
+                EVERY,
+                reduction="low_rank",
+                reduction_args={"rank": rank},
+            )
             for rank in args.ranks
         ),
         preset_of(args, "sync_sgd", EVERY),
@@ -55,11 +61,11 @@ def section(runs: Iterable[Run], mean_cost: float = MEAN_COST) -> Section | None
         cases = {
             case: seeds
             for case, seeds in group.cases.items()
-            if case.strategy in STRATEGIES
-            and (case.is_tuned or (case.strategy == "powersgd" and case.is_exact))
+            if case.kind in KINDS
+            and (case.is_tuned or case.kind == "PowerSGD")
             and all(run.facts for run in seeds.values())
         }
-        if len({case.strategy for case in cases}) > 1:
+        if len({case.kind for case in cases}) > 1:
             ordered = dict(sorted(cases.items(), key=_order))
             title = f"{group.title}: {group.setting}"
             tables.append(_table(title, ordered, mean_cost))
@@ -70,11 +76,11 @@ def section(runs: Iterable[Run], mean_cost: float = MEAN_COST) -> Section | None
 
 def _order(item: tuple[Case, Seeds]) -> tuple[int, int, int | float]:
     case, _ = item
-    return STRATEGIES.index(case.strategy), case.sync_period, _rank(case) or 0
+    return KINDS.index(case.kind), case.sync_period, _rank(case) or 0
 
 
 def _rank(case: Case) -> int | float | None:
-    return dict(case.args).get("rank")
+    return dict(case.reduction_args).get("rank")
 
 
 def _time(seeds: Seeds, mean_cost: float) -> float:
@@ -101,7 +107,7 @@ def _picture(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Pictu
         accuracies = last_accuracies(seeds.values())
         if not accuracies:
             continue
-        unit = {"powersgd": ", rank", "sync_sgd": ""}.get(case.strategy, ", τ")
+        unit = {"PowerSGD": ", rank", "sync_sgd": ""}.get(case.kind, ", τ")
         label = str(_rank(case) or case.sync_period) if unit else ""
         error = 1 - statistics.mean(accuracies)
         own = points.setdefault((case.name + unit, case.look), [])
@@ -115,7 +121,9 @@ def _picture(title: str, cases: Mapping[Case, Seeds], mean_cost: float) -> Pictu
 
 
 def main() -> None:
-    parser = sweep_parser(__doc__, SYNC_PERIODS)
+    parser = sweep_parser(
+        __doc__, SYNC_PERIODS, without=("reduction", "reduction_args")
+    )
     add = parser.add_argument
     add(
         "--ranks",

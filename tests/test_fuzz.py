@@ -46,7 +46,10 @@ def test_a_config_trains_or_is_refused_by_name(options):
         ({"width": 10**9}, "refused: width"),
         ({"batch_size": 1000}, "refused: batch_size"),
         ({"strategy": "local_sgd", "evaluate": ["anchor"]}, "refused: evaluate"),
-        ({"strategy": "powersgd", "strategy_args": {"rank": 0}}, "refused: strategy_a"),
+        (
+            {"reduction": "low_rank", "reduction_args": {"rank": 0}},
+            "refused: reduction",
+        ),
         ({"warmup_epochs": 1e-323}, "ran"),
     ],
 )

@@ -17,7 +17,7 @@ BYTES, ONE, CPU = 900_000 / 12.5e6 * 1514 / 1448, 0.01, 0.4
     ("strategy", "sync_period", "modelled"),
     [
         ("sync_sgd", 1, 1 + BYTES + 2 * ONE),
-        ("powersgd:2", 1, 1 + BYTES + 2 * ONE),
+        ("sync_sgd:low_rank:2", 1, 1 + BYTES + 2 * ONE),
         ("local_sgd", 8, 1 + BYTES + 2 * ONE),
         ("overlap_local_sgd", 8, 1 + CPU),
         # Eight fragments, none of which overlaps: CPUs overlap nothing in one program.

@@ -11,9 +11,16 @@ from experiments.links.gloo import ring_bytes
 from experiments.links.hosts import hosts, why_not
 from experiments.measured.network_case import Case, list_cases
 from experiments.measured.network_numbers import numbers_of
-from experiments.measured.network_work import Work, sent_trees, start, worker_round
+from experiments.measured.network_work import (
+    Work,
+    reduction_of,
+    sent_trees,
+    silenced,
+    start,
+    worker_round,
+)
 from experiments.processes.host_processes import run_on_all
-from olsgd_jax import exact, payload_bytes, worker_mesh
+from olsgd_jax import WORKERS, payload_bytes, worker_mesh
 
 REASON = why_not()
 needs_hosts = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -108,9 +115,20 @@ LABELS = [*network.STRATEGIES, "slowmo"]
 @pytest.mark.parametrize("label", LABELS)
 def test_the_means_alone_are_of_what_a_round_sends(label):
     work, mesh = Work(label, sync_period=5, width=16, depth=3), worker_mesh(4)
-    code = worker_round(work, exact(), mesh)
-    payload = payload_bytes(code, *start(work, mesh), num_workers=4)
-    assert sum(x.nbytes for x in jax.tree.leaves(sent_trees(work, 4))) == payload
+    reduction = reduction_of(work)
+    code = worker_round(work, reduction, mesh)
+    payload = payload_bytes(code, *start(work, mesh, reduction), num_workers=4)
+    trees, _ = sent_trees(work, 4)
+    assert sum(x.nbytes for x in jax.tree.leaves(trees)) == payload
+
+
+def test_rounds_in_low_rank_that_send_nothing_still_compress():
+    work, mesh = Work("sync_sgd:low_rank:2", 1, width=16, depth=3), worker_mesh(4)
+    silent = silenced(work, 4)
+    code, state = worker_round(work, silent, mesh), start(work, mesh, silent)
+    assert payload_bytes(code, *state, num_workers=4) == 0
+    assert "qr" in str(jax.make_jaxpr(jax.vmap(code, axis_name=WORKERS))(*state))
+    assert silenced(Work("local_sgd:low_rank", 1), 4).name == "send_nothing"
 
 
 def test_a_ring_of_hosts_sends_each_part_twice_but_to_its_owner():
@@ -120,9 +138,9 @@ def test_a_ring_of_hosts_sends_each_part_twice_but_to_its_owner():
 
 
 def test_strategies_that_send_at_every_step_have_rounds_of_one():
-    labels, options = ["powersgd:2", "easgd"], (5, 16, 2)
+    labels, options = ["sync_sgd:low_rank:2", "easgd"], (5, 16, 2)
     cases = list_cases([2, 4], ["10mbit", "1gbit"], labels, [1, 8], options)
-    periods = [("powersgd:2", 1), ("easgd", 1), ("easgd", 8)]
+    periods = [("sync_sgd:low_rank:2", 1), ("easgd", 1), ("easgd", 8)]
     assert [(x.strategy, x.sync_period) for x in cases] == 4 * periods
     assert [x.rate for x in cases[::3]] == 2 * ["1gbit", "10mbit"]  # fast ones first
 
@@ -130,7 +148,9 @@ def test_strategies_that_send_at_every_step_have_rounds_of_one():
 @pytest.mark.parametrize(
     ("label", "periods", "repetitions", "message"),
     [
-        ("local_sgd:often", [1], 2, "rank or stream after its colon"),
+        ("local_sgd:often", [1], 2, "may have stream or a reduction after its colon"),
+        ("sync_sgd:int8:4", [1], 2, "got sync_sgd:int8:4"),
+        ("sync_sgd:low_rank:0", [1], 2, "rank must be at least 1, got 0"),
         ("local_sgd", [0], 2, "sync_period must be at least 1"),
         ("local_sgd", [1], 1, "repetitions must be at least 2"),
         ("local", [1], 2, "strategy must be one of"),

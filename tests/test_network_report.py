@@ -56,7 +56,7 @@ RECORDS = [
     record_of("overlap_local_sgd", 8, "10mbit", 3.9, 4.0, 4.1),
     record_of("overlap_local_sgd:stream", 8, "1gbit", 2.0, 2.0, 2.0),
     record_of("overlap_local_sgd", 2, "1gbit", 4.9, 5.0, 5.1),
-    record_of("powersgd:4", 1, "1gbit", 1.9, 2.0, 2.1, num_hosts=4),
+    record_of("sync_sgd:low_rank:4", 1, "1gbit", 1.9, 2.0, 2.1, num_hosts=4),
 ]
 TITLE = "2 hosts, 20,000 parameters, some, 2 cores"
 

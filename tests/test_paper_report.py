@@ -155,13 +155,22 @@ def test_of_every_partition_the_first_seed_is_shown():
     assert titles == ["cifar10, iid, 2 workers, seed 1"]
 
 
+def test_powersgd_is_no_curve_of_synchronous_sgd():
+    runs = [run_of(name, 2, 0.5) for name in ("easgd", "cocod_sgd")]
+    page = page_of(*runs, run_of("sync_sgd", 8, 0.6, reduction="low_rank"))
+    assert ">CoCoD-SGD</text>" in svg_of(page, "Train loss: IID data")
+    assert "SGD, rank" not in page
+    assert ">PowerSGD</text>" not in svg_of(page, "Train loss: IID data")
+
+
 @pytest.mark.parametrize(
     ("runs", "expected"),
     [
         ([run_of("slowmo", 2, 0.5)], ["Partitions"]),
         ([run_of("slowmo", 2, 0.5)._replace(facts=None)], []),
         ([run_of(OVERLAP, 2, 0.5)], ["Accuracy", "Partitions"]),
-        ([run_of("local_sgd", 2, 0.5), run_of("powersgd", 8, 0.5)],
+        ([run_of("local_sgd", 2, 0.5),
+          run_of("sync_sgd", 8, 0.5, reduction="low_rank")],
          ["Trade-off", "Partitions"]),
         ([run_of("easgd", 2, 0.5), run_of("cocod_sgd", 2, 0.5)],
          ["Findings", "Accuracy", "Curves", "Partitions"]),

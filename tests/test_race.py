@@ -91,8 +91,9 @@ def test_a_record_of_another_target_is_refused(out, capsys):
 
 
 def test_a_contender_is_named_after_what_it_runs():
-    config = config_of("powersgd-rank3", 4, SETTING, 0.2)
-    assert config.strategy_args == {"rank": 3}
+    config = config_of("sync_sgd-low_rank-rank3", 4, SETTING, 0.2)
+    assert (config.strategy, config.reduction) == ("sync_sgd", "low_rank")
+    assert config.reduction_args["rank"] == 3
     assert (config.sync_period, config.evaluate_every, config.num_workers) == (8, 1, 4)
     config = parse("cocod_sgd-tau24-int4")
     assert (config.strategy, config.sync_period) == ("cocod_sgd", 24)

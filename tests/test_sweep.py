@@ -90,8 +90,8 @@ def test_a_file_of_another_run_is_an_error(tmp_path):
     [
         ({}, "iid-overlap_local_sgd-tau4-seed0"),
         ({"seed": 2, "sync_period": 8}, "iid-overlap_local_sgd-tau8-seed2"),
-        ({"strategy": "powersgd", "strategy_args": {"rank": 3}, "partition": "even"},
-         "even-powersgd-rank3-tau4-seed0"),
+        ({"strategy": "sync_sgd", "reduction": "low_rank", "partition": "even",
+          "reduction_args": {"rank": 3}}, "even-sync_sgd-low_rank-rank3-tau4-seed0"),
         ({"strategy_args": {"pullback": 0.2, "anchor_momentum": 0.7}},
          "iid-overlap_local_sgd-pullback0.2-tau4-seed0"),
     ],

@@ -76,7 +76,7 @@ def network_point(record: Record) -> Point:
     per_core = -(-num_hosts // record["num_cores"])
     carried = per_core * max(numbers.cpu, 0) if strategy.mean_of == "start" else 0
     means = sync_period if strategy.mean_of == "gradients" else 1
-    sent = jax.eval_shape(lambda: sent_trees(work, num_hosts))
+    sent = jax.eval_shape(lambda: sent_trees(work, num_hosts)[0])
     arrays = len(jax.tree.leaves(sent)) / means
     messages = 2 * (num_hosts - 1)  # of a ring
     setting = Setting(

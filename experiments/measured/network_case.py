@@ -11,6 +11,7 @@ from experiments.measured.network_work import (
     DEPTH,
     WIDTH,
     Work,
+    reduction_of,
     strategy_of,
 )
 from experiments.processes.host_processes import ask_all
@@ -22,7 +23,7 @@ class Case(NamedTuple):
 
     num_hosts: int
     rate: str  # each way, on every link
-    strategy: str  # its name, with a rank or "stream" after a colon
+    strategy: str  # its label (see `read_label`)
     sync_period: int  # τ
     repetitions: int  # rounds of every kind
     width: int = WIDTH
@@ -60,15 +61,17 @@ def list_cases(
     for num_hosts, rate, strategy in itertools.product(
         hosts, sorted(rates, key=bits_per_second, reverse=True), strategies
     ):
-        built, _ = strategy_of(Work(strategy, 1), num_hosts)
+        work = Work(strategy, 1)
+        built, _ = strategy_of(work, num_hosts)
+        reduction_of(work)  # checks its arguments
         periods = [1] if built.mean_of == "gradients" else sync_periods
         cases += [Case(num_hosts, rate, strategy, tau, *options) for tau in periods]
     return cases
 
 
-def run_case(case: Case, reduction: str = "exact") -> dict:
-    """Measures one case, with a reduction by its name."""
-    question = case.work._replace(reduction=reduction), case.repetitions
+def run_case(case: Case) -> dict:
+    """Measures one case."""
+    question = case.work, case.repetitions
     answers = ask_all("experiments.network", question, case.num_hosts, case.rate)
     samples = of_hosts([x["samples"] for x in answers])
     return {

@@ -3,10 +3,13 @@
 import json
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from experiments.pages.names import named
 from experiments.pages.reading import parse_json
-from olsgd_jax import STRATEGIES
+from olsgd_jax import REDUCTIONS
 
 NETWORK = "network.jsonl"
 """Name of a file of them."""
@@ -59,17 +62,47 @@ def groups(records: Iterable[Record]) -> dict[str, list[Record]]:
     return {_title(list(own.values())): list(own.values()) for own in found.values()}
 
 
+class Label(NamedTuple):
+    """What the label of a case says."""
+
+    strategy: str  # its name
+    stream: bool
+    reduction: str  # its name
+    args: dict[str, float]  # of the reduction
+
+
+def read_label(label: str) -> Label:
+    """Reads a label: a strategy, and after colons "stream", a reduction and its rank.
+
+    >>> read_label("sync_sgd:low_rank:4")
+    Label(strategy='sync_sgd', stream=False, reduction='low_rank', args={'rank': 4})
+    """
+    found = re.fullmatch(r"(\w+)(:stream)?(?::([a-z]\w*))?(?::(\d+))?", label)
+    strategy, stream, reduction, rank = (
+        found.groups() if found else (label, *[None] * 3)
+    )
+    if (
+        found is None
+        or (reduction is not None and reduction not in REDUCTIONS)
+        or (rank is not None and reduction != "low_rank")
+    ):
+        raise ValueError(
+            "a strategy may have stream or a reduction after its colon, as in "
+            f"local_sgd:int8 or sync_sgd:low_rank:4 (rank 4), got {label}"
+        )
+    args: dict[str, float] = {} if rank is None else {"rank": int(rank)}
+    return Label(strategy, stream is not None, reduction or "exact", args)
+
+
 def name_of(label: str) -> str:
     """Names a strategy in prose; its optimizer has no momentum here.
 
-    >>> name_of("powersgd:4"), name_of("easgd")
+    >>> name_of("sync_sgd:low_rank:4"), name_of("easgd")
     ('PowerSGD, rank 4', 'EASGD')
     """
-    strategy, _, detail = label.partition(":")
-    name = STRATEGIES[strategy].label if strategy in STRATEGIES else strategy
-    if not detail:
-        return name
-    return f"{name}, {'streamed' if detail == 'stream' else f'rank {detail}'}"
+    strategy, stream, reduction, args = read_label(label)
+    name, detail = named(strategy, reduction, args)
+    return ", ".join(filter(None, (name, "streamed" if stream else "", detail)))
 
 
 def rate_of(rate: str) -> str:

@@ -16,18 +16,18 @@ from experiments.measured.network_work import (
     Work,
     loss,
     make_run,
+    reduction_of,
     sent_trees,
+    silenced,
     start,
     worker_round,
 )
 from experiments.measured.turns import Samples, take_turns
 from experiments.processes.host_processes import sent_bytes
 from olsgd_jax import (
-    REDUCTIONS,
     Reduction,
     on_workers,
     payload_bytes,
-    send_nothing,
     to_workers,
     worker_mean,
     worker_mesh,
@@ -40,8 +40,8 @@ def measure(work: Work, repetitions: int) -> Samples:
     mesh = worker_mesh(jax.device_count())
     meet = meeting(mesh)
     kinds = {
-        "with": rounds(work, REDUCTIONS[work.reduction](), mesh),
-        "without": rounds(work, send_nothing(), mesh),
+        "with": rounds(work, reduction_of(work), mesh),
+        "without": rounds(work, silenced(work, mesh.size), mesh),
         "mean": means_alone(work, mesh),
         "one": meet,
     }
@@ -68,13 +68,13 @@ def rounds(
 
 def means_alone(work: Work, mesh: Mesh) -> Callable[[], None]:
     """Makes a function that computes the means of a round, and nothing else."""
-    reduction = REDUCTIONS[work.reduction]()
+    trees, reduction = sent_trees(work, mesh.size)
 
     def one_mean(message: ArrayTree) -> ArrayTree:
         return reduction.reduce(message, reduction.init(message))[0]
 
     average = jax.jit(on_workers(one_mean, mesh))
-    sent = [to_workers(x, mesh.size, mesh) for x in sent_trees(work, mesh.size)]
+    sent = [to_workers(x, mesh.size, mesh) for x in trees]
 
     def run_all() -> None:
         for tree in sent:
@@ -93,9 +93,10 @@ def meeting(mesh: Mesh) -> Callable[[], None]:
 def sizes(work: Work) -> dict[str, float]:
     """Computes what a worker sends in a round: its payload, and bytes on the wire."""
     mesh = worker_mesh(jax.device_count())
-    reduction = REDUCTIONS[work.reduction]()
-    code, started = worker_round(work, reduction, mesh), start(work, mesh, reduction)
-    arrays = jax.tree.leaves(sent_trees(work, mesh.size))
+    own = reduction_of(work)
+    code, started = worker_round(work, own, mesh), start(work, mesh, own)
+    trees, reduction = sent_trees(work, mesh.size)
+    arrays = jax.tree.leaves(trees)
     expected = sum(ring_bytes(reduction.payload(x), mesh.size) for x in arrays)
     return {
         "payload_bytes": payload_bytes(code, *started, num_workers=mesh.size),

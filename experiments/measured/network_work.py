@@ -7,8 +7,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
+from experiments.measured.network_records import read_label
 from olsgd_jax import (
     REDUCTIONS,
     Reduction,
@@ -19,6 +21,7 @@ from olsgd_jax import (
     make_round,
     make_worker_round,
     plain_loss,
+    send_nothing,
     to_workers,
 )
 from olsgd_jax.drivers import (
@@ -38,12 +41,11 @@ OPTIMIZER = optax.sgd(0.01)
 class Work(NamedTuple):
     """The rounds of a process."""
 
-    strategy: str  # its name, with a rank or "stream" after a colon
+    strategy: str  # its label (see `read_label`)
     sync_period: int  # τ
     width: int = WIDTH
     depth: int = DEPTH
     batch_size: int = BATCH_SIZE
-    reduction: str = "exact"  # its name
 
 
 @plain_loss
@@ -55,7 +57,33 @@ def loss(params: list, x: jax.Array) -> jax.Array:
 
 def strategy_of(work: Work, num_workers: int) -> tuple[Strategy, bool]:
     """Builds the strategy, and tells whether it is streamed."""
-    return named_strategy(work.strategy, num_workers)
+    label = read_label(work.strategy)
+    streamed = ":stream" if label.stream else ""
+    return named_strategy(f"{label.strategy}{streamed}", num_workers)
+
+
+def reduction_of(work: Work) -> Reduction:
+    """Builds the reduction."""
+    label = read_label(work.strategy)
+    return REDUCTIONS[label.reduction](**label.args)
+
+
+def silenced(work: Work, num_workers: int) -> Reduction:
+    """Builds a reduction that sends nothing, for rounds without communication.
+
+    For gradients in low rank it still computes what would be sent: compression counts
+    as computation there.
+    """
+    (strategy, _), reduction = strategy_of(work, num_workers), reduction_of(work)
+    two = reduction.two_means
+    if two is None or strategy.mean_of != "gradients":
+        return send_nothing()
+
+    def reduce(message: ArrayTree, state: ArrayTree, *_) -> tuple:
+        basis, others = two.second(message, state, two.first(message, state))
+        return two.finish(message, state, basis, others)
+
+    return reduction._replace(reduce=reduce)
 
 
 def start(
@@ -105,20 +133,36 @@ def make_run(
     )
 
 
-def sent_trees(work: Work, num_workers: int) -> list[ArrayTree]:
-    """Lists what a worker passes to the means of a round, in order."""
+def sent_trees(work: Work, num_workers: int) -> tuple[list[ArrayTree], Reduction]:
+    """Lists what a worker passes to the means of a round, and gives their reduction."""
     params = _params(work)
-    strategy, stream = strategy_of(work, num_workers)
-    if strategy.mean_of == "gradients":
-        return work.sync_period * [params]
+    (strategy, stream), reduction = strategy_of(work, num_workers), reduction_of(work)
+    is_cut = reduction.two_means is None
     message = strategy.message(params, strategy.init(params))
-    is_cut = REDUCTIONS[work.reduction]().two_means is None
-    if strategy.mean_of == "end" or not is_cut:
-        return [message]
-    if stream:
-        fragments, num = cut_fragments(message, work.sync_period), work.sync_period
-        return [jax.tree.map(operator.itemgetter(k), fragments) for k in range(num)]
-    return [x for x, _ in to_buckets((message, ()), count_buckets(message))]
+    match strategy.mean_of:
+        case "start" if stream and is_cut:
+            fragments, num = cut_fragments(message, work.sync_period), work.sync_period
+            trees = [
+                jax.tree.map(operator.itemgetter(k), fragments) for k in range(num)
+            ]
+        case "start" if is_cut:
+            trees = [x for x, _ in to_buckets((message, ()), count_buckets(message))]
+        case "gradients" if not is_cut:
+            return work.sync_period * _two_vectors(reduction, message), exact()
+        case "gradients":
+            trees = work.sync_period * [message]
+        case _:
+            trees = [message]
+    return trees, reduction
+
+
+def _two_vectors(reduction: Reduction, message: ArrayTree) -> list[ArrayTree]:
+    """Gives what is sent for a mean that is made of two, each as one vector."""
+    two, state = reduction.two_means, reduction.init(message)
+    assert two is not None
+    first = two.first(message, state)
+    _, second = two.second(message, state, first)
+    return [ravel_pytree(x)[0] for x in (first, second)]
 
 
 def _params(work: Work) -> list[jax.Array]:

@@ -1,14 +1,21 @@
 """Contenders of `race`: a strategy, a sync period and a reduction, by one name."""
 
 import dataclasses
+import itertools
 import re
 from typing import NamedTuple
 
+from experiments.pages.names import named
 from experiments.paper.cases import EVERY_STEP
 from experiments.paper.published import NAMES
 from experiments.paper.sweep import EVERY
 from olsgd_jax import REDUCTIONS, STRATEGIES
-from olsgd_jax.training import Config, build_strategy, check_choice
+from olsgd_jax.training import (
+    Config,
+    build_reduction,
+    build_strategy,
+    check_choice,
+)
 
 MOST_STEPS = 10**6
 """Local steps after which a run ends; it reaches its target or its limit before."""
@@ -26,8 +33,8 @@ class Setting(NamedTuple):
 def parse(name: str) -> Config:
     """Makes the config of a contender from its name; only what it names is set.
 
-    A name starts with a strategy. Any of its arguments, the sync period and the
-    reduction follow, as in the names of a sweep's runs.
+    A name starts with a strategy. Any of its arguments, the reduction with its own, and
+    the sync period follow, as in the names of a sweep's runs.
 
     >>> config = parse("overlap_local_sgd-pullback0.5-tau8-int4")
     >>> config.strategy_args, config.sync_period, config.reduction
@@ -35,19 +42,26 @@ def parse(name: str) -> Config:
     """
     strategy, *parts = name.split("-")
     check_choice("strategy of a contender", strategy, tuple(STRATEGIES))
-    numbers: dict[str, int | float] = {}
-    reductions = [part for part in parts if part in REDUCTIONS]
+    args: dict[str, dict[str, int | float]] = {strategy: {}}
+    own, sync_period = strategy, None
     for part in parts:
         found = re.fullmatch(r"([a-z_]+)([0-9]+(?:\.[0-9]+)?)", part)
-        if part not in reductions and found is None:
+        if part in REDUCTIONS:
+            own = part
+            args[own] = {}
+        elif found is None:
             raise ValueError(
                 "a contender must be a strategy and, after dashes, its arguments, its "
                 f"sync period and a reduction, as in local_sgd-tau8-int4, got {name!r}"
             )
-        if part not in reductions and found is not None:
+        else:
             value = float(found[2])
-            numbers[found[1]] = int(value) if value.is_integer() else value
-    sync_period = numbers.pop("tau", None)
+            value = int(value) if value.is_integer() else value
+            if found[1] == "tau":
+                sync_period = value
+            else:
+                args[own][found[1]] = value
+    _, *reductions = args
     if (
         (sync_period is None) != (strategy in EVERY_STEP)
         or isinstance(sync_period, float)
@@ -59,27 +73,32 @@ def parse(name: str) -> Config:
         )
     config = Config(
         strategy=strategy,
-        strategy_args={**STRATEGIES[strategy].args, **numbers},
+        strategy_args={**STRATEGIES[strategy].args, **args[strategy]},
         # The rounds of one that averages at every step only set when to evaluate.
         sync_period=EVERY if sync_period is None else sync_period,
         reduction=reductions[0] if reductions else Config.reduction,
+        reduction_args=args[reductions[0]] if reductions else None,
     )
     build_strategy(config)  # checks its arguments
+    build_reduction(config)
     return config
 
 
 def searched(name: str) -> str:
     """Names the contender whose search gives this one its learning rate.
 
-    It has the same strategy, the exact mean and a sync period of 8.
+    It has the same strategy, the exact mean and a sync period of 8. One that averages
+    gradients has a search of its own.
 
-    >>> searched("cocod_sgd-tau48-int4"), searched("powersgd-rank4")
-    ('cocod_sgd-tau8', 'powersgd-rank4')
+    >>> searched("cocod_sgd-tau48-int4"), searched("sync_sgd-low_rank-rank4")
+    ('cocod_sgd-tau8', 'sync_sgd-low_rank-rank4')
     """
     strategy, *parts = name.split("-")
-    own = [x for x in parts if x not in REDUCTIONS and not x.startswith("tau")]
-    last = [] if strategy in EVERY_STEP else [f"tau{EVERY}"]
-    return "-".join([strategy, *own, *last])
+    if strategy in EVERY_STEP:
+        return name
+    exact = itertools.takewhile(lambda x: x not in REDUCTIONS, parts)
+    own = [x for x in exact if not x.startswith("tau")]
+    return "-".join([strategy, *own, f"tau{EVERY}"])
 
 
 def config_of(
@@ -103,18 +122,19 @@ def config_of(
 def title_of(name: str) -> str:
     """Names a contender in prose.
 
-    >>> title_of("powersgd-rank4"), title_of("local_sgd-tau8-int4")
+    >>> title_of("sync_sgd-low_rank-rank4"), title_of("local_sgd-tau8-int4")
     ('PowerSGD, rank 4', 'Local SGD, τ = 8, int4')
     """
     config = parse(name)
     usual = STRATEGIES[config.strategy].args
+    strategy, reduction = named(
+        config.strategy, config.reduction, config.reduction_args, NAMES
+    )
     own = [
         f"{arg.replace('_', ' ')} {x:g}"
         for arg, x in (config.strategy_args or {}).items()
-        if usual.get(arg) != x or arg == "rank"
+        if usual.get(arg) != x
     ]
     if config.strategy not in EVERY_STEP:
         own.append(f"τ = {config.sync_period}")
-    if config.reduction != Config.reduction:
-        own.append(config.reduction)
-    return ", ".join([NAMES.get(config.strategy, config.strategy), *own])
+    return ", ".join(filter(None, [strategy, *own, reduction]))

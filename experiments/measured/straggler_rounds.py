@@ -117,7 +117,8 @@ def measure(question: Question) -> dict[str, Samples]:
 
 def _means(work: Work, mesh: Mesh) -> Callable[[], None]:
     average = jax.jit(on_workers(worker_mean, mesh))
-    tree = to_workers(sent_trees(work, mesh.size)[0], mesh.size, mesh)
+    (tree, *_), _ = sent_trees(work, mesh.size)
+    tree = to_workers(tree, mesh.size, mesh)
 
     def run_all() -> None:
         for _ in range(NUM_MEANS):

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from experiments.pages.names import POWERSGD, named
 from experiments.paper.presets import preset
 from experiments.paper.published import NAMES
 from olsgd_jax import STRATEGIES
@@ -35,8 +36,10 @@ _OF_CASES += (
     "data_dir",
     "mapping",
 )
+_POWERSGD, _ = named(*POWERSGD)
 # In the order of the strategies' lines in figures.
 _LOOKS = ("overlap_local_sgd", "sync_sgd", "cocod_sgd", "easgd", "local_sgd", "slowmo")
+_LOOKS += (_POWERSGD,)
 _LOOKS += tuple(name for name in STRATEGIES if name not in _LOOKS)
 
 
@@ -53,13 +56,19 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         """The name of its strategy in prose."""
-        name = NAMES.get(self.strategy, self.strategy)
+        name, _ = named(self.strategy, self.reduction, labels=NAMES)
         return f"{name}, rated velocity" if self.rated_velocity else name
 
     @property
     def look(self) -> int:
         """The number of its strategy's line in every figure."""
-        return (*_LOOKS, self.strategy).index(self.strategy)
+        return (*_LOOKS, self.kind).index(self.kind)
+
+    @property
+    def kind(self) -> str:
+        """Its strategy, or "PowerSGD", which has a line of its own."""
+        is_powersgd = (self.strategy, self.reduction) == POWERSGD
+        return _POWERSGD if is_powersgd else self.strategy
 
     @property
     def is_exact(self) -> bool:

@@ -3,7 +3,7 @@
 Reference: J. Wang, H. Liang, G. Joshi, ICASSP 2020, arXiv:2002.09539, tables 1 and 2.
 """
 
-from olsgd_jax import STRATEGIES
+from experiments.pages.names import LABELS
 
 SYNC_PERIODS = (1, 2, 8, 24)
 
@@ -27,5 +27,5 @@ COMPARED = tuple(ACCURACY["iid"])
 SYNC_SGD = {"iid": 94.97, "non_iid": 85.88}
 """Fully synchronous SGD by data."""
 
-NAMES = {name: x.label for name, x in STRATEGIES.items()} | {"easgd": "EAMSGD"}
+NAMES = LABELS | {"easgd": "EAMSGD"}
 """Names of strategies in the paper, where the optimizer of `easgd` has momentum."""

@@ -37,10 +37,8 @@ def section(runs: Iterable[Run]) -> Section | None:
 
 
 def _belongs(case: Case) -> bool:
-    if case.strategy == "sync_sgd":
-        return True
-    is_shown = case.strategy in COMPARED and case.sync_period == SYNC_PERIOD
-    return is_shown and case.is_tuned
+    is_compared = case.strategy in COMPARED and case.sync_period == SYNC_PERIOD
+    return case.is_tuned and (is_compared or case.strategy == "sync_sgd")
 
 
 def _lines(cases: Mapping[Case, Seeds], field: str) -> dict[str, Line]:

@@ -34,6 +34,7 @@ GOOD: dict[str, st.SearchStrategy] = {
     "width": st.one_of(st.none(), st.integers(1, 12)),
     "dropout": st.floats(0, 0.9),
     "strategy": st.sampled_from(sorted(STRATEGIES)),
+    "reduction": st.sampled_from(["exact", "low_rank"]),
     "num_workers": st.integers(1, 8),
     "sync_period": st.integers(1, 4),
     "batch_size": st.integers(1, 8),
@@ -48,7 +49,7 @@ GOOD: dict[str, st.SearchStrategy] = {
     ),
     "evaluate_every": st.integers(1, 3),
 }
-# Valid arguments of the strategies.
+# Valid arguments of the strategies, and of the reduction in low rank.
 _BELOW_1 = st.floats(0, 0.99)
 ARGS: dict[str, st.SearchStrategy] = {
     "overlap_local_sgd": st.fixed_dictionaries(
@@ -58,8 +59,8 @@ ARGS: dict[str, st.SearchStrategy] = {
         {"momentum": _BELOW_1}, optional={"step_size": st.floats(0.1, 2)}
     ),
     "easgd": st.fixed_dictionaries({"moving_rate": st.floats(0.1, 1)}),
-    "powersgd": st.fixed_dictionaries({"rank": st.integers(1, 3)}),
 }
+RANKS = st.fixed_dictionaries({"rank": st.integers(1, 3)})
 # Arguments of another strategy, or of none.
 ODD_ARGS = st.dictionaries(
     st.sampled_from(["pullback", "anchor_momentum", "momentum", "moving_rate", "rank"]),
@@ -99,6 +100,8 @@ def configs(draw: st.DrawFn) -> dict:
     strategy = options.get("strategy", Config.strategy)
     if strategy in ARGS and draw(st.booleans()):
         options["strategy_args"] = draw(ARGS[strategy])
+    if options.get("reduction") == "low_rank" and draw(st.booleans()):
+        options["reduction_args"] = draw(RANKS)
     options["num_rounds"] = 2
     odd = st.one_of(
         st.tuples(st.sampled_from(tuple(TYPES)), ODD),

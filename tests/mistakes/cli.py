@@ -93,6 +93,9 @@ MISTAKES = {
     "`overlap --target p100:1x1x8`": command(overlap, "--target", "p100:1x1x8"),
     "`bench --model vgg`": command(bench, "--model", "vgg"),
     "`bench --strategies adam`": command(bench, "--strategies", "adam"),
+    "`bench --strategies local_sgd:fast`": command(
+        bench, "--strategies", "local_sgd:fast"
+    ),
     "`bench --strategies local_sgd:stream`": command(
         bench, "--strategies", "local_sgd:stream"
     ),
