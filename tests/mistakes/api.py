@@ -211,6 +211,12 @@ MISTAKES = KINDS | {
     "`tx.update` with the state of the wrapped optimizer": lambda tmp: update(
         TX, own=SGD.init(PARAMS)
     ),
+    "`tx.update` with a state of another reduction": lambda tmp: update(
+        TX, own=distribute(SGD, OVERLAP, 2, reduction=low_rank()).init(PARAMS)
+    ),
+    "`tx.update` with a state of another sync period": lambda tmp: update(
+        TX, own=distribute(SGD, OVERLAP, 3).init(PARAMS)
+    ),
     "`tx.update` outside `pmap` or another mapping": lambda tmp: update(TX),
     '`model_of(state, strategy, "best")`': lambda tmp: model_of(
         state(), OVERLAP, "best"
