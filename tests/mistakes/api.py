@@ -13,6 +13,7 @@ from olsgd_jax import (
     distribute,
     easgd,
     init_state,
+    int8,
     local_sgd,
     low_rank,
     make_round,
@@ -23,6 +24,7 @@ from olsgd_jax import (
     payload_bytes,
     plain_loss,
     powersgd,
+    random_mask,
     slowmo,
     worker_mean,
     worker_mesh,
@@ -155,6 +157,11 @@ MISTAKES = KINDS | {
     "`powersgd(rank=2, seed=-1)`": lambda tmp: powersgd(rank=2, seed=-1),
     "`low_rank(rank=0)`": lambda tmp: low_rank(rank=0),
     "`low_rank(error_feedback=2)`": lambda tmp: low_rank(error_feedback=2),
+    '`int8(stochastic="no")`': lambda tmp: int8(stochastic="no"),
+    "`random_mask(fraction=2)`": lambda tmp: random_mask(fraction=2),
+    '`distribute(..., reduction="int8")`': lambda tmp: distribute(
+        SGD, OVERLAP, 2, reduction="int8"
+    ),
     "`init_state({}, ...)`": lambda tmp: state({}),
     "params that contain a list of floats": lambda tmp: state({"w": [0.0]}),
     "integer params": lambda tmp: state({"w": jnp.zeros(3, jnp.int32)}),
