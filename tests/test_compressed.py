@@ -1,5 +1,6 @@
 """Compressed means: their NumPy twins, and what holds for all of them."""
 
+import itertools
 import re
 from functools import partial
 
@@ -50,6 +51,7 @@ from tests.test_reductions import (
     M,
     as_rows,
     as_tree,
+    close,
     loss,
 )
 
@@ -89,26 +91,26 @@ def drawn_for(number):
     return (bits + 0.5) / 2**16
 
 
-def shards_of(numbers, num_shards):
-    size = -(-len(numbers) // num_shards)
-    return [(j, numbers[j * size : (j + 1) * size]) for j in range(num_shards)]
+# Two bits have no zero, so what fills up a shard counts in its scale.
+FILLED = SIZE + M - 1
 
 
-def cut(size, fragment, num_shards=M):
-    """Which worker adds up which numbers, if fragments are reduced one by one."""
-    parts = [range(size)[i : i + fragment] for i in range(0, size, fragment)]
-    return [shard for part in parts for shard in shards_of(part, num_shards)]
+def cut(*bounds):
+    """Which worker adds up which numbers, if parts are reduced one by one."""
+    shards = []
+    for first, last in itertools.pairwise(bounds):
+        size = -(-(last - first) // M)
+        numbers = [*range(first, last), *range(SIZE, FILLED)]
+        shards += [(j, numbers[j * size : (j + 1) * size]) for j in range(M)]
+    return shards
 
 
-# Two bits have no zero, so what fills up the last shard counts in its scale. The loop
-# fills it up as `reduce` does; forms fill up fragments in their own way.
-FILLED = -(-SIZE // M) * M
-WHOLE = shards_of(range(FILLED), M)
-BY_FRAGMENT = cut(SIZE, 2)  # τ = 4 of them
-BY_BUCKET = [*cut(4, 2), *((j, [4 + i for i in x]) for j, x in shards_of(range(3), M))]
-IN_TWO_STEPS = cut(SIZE, 2 * M)  # two fragments of three shards of two
-# Fewer than 8 rows of a pair go to the first worker.
-BY_PAIR = [(0, range(4)), (0, range(4, SIZE))]
+WHOLE = cut(0, SIZE)
+BY_FRAGMENT = cut(0, 6, 12, 18, SIZE)  # τ = 4 of them
+BY_BUCKET = cut(0, 7, 14, SIZE)
+IN_TWO_STEPS = cut(0, 12, SIZE)  # two fragments of three shards of four
+# Two fragments of six, in shards of whole tiles of eight.
+BY_PAIR = [(0, range(8)), (1, range(8, 12)), (0, range(12, 20)), (1, range(20, SIZE))]
 FORMS = {
     "tree": (tree_form, WHOLE),
     "held": (held_form, WHOLE),
@@ -132,8 +134,6 @@ class TwinLoop:
         lost, mean = np.zeros((M, FILLED)), np.zeros(FILLED)
         drawn, self.number = drawn_for(self.number), self.number + 1
         for owner, numbers in self.shards:
-            if not len(numbers):
-                continue
             own = whole[:, numbers]
             sent = np.stack(
                 [rounded(self.name, *x) for x in zip(own, drawn, strict=True)]
@@ -178,7 +178,7 @@ def test_rounds_follow_the_twin(name, strategy, mapping, follow):
 @pytest.mark.parametrize("name", ROUNDINGS)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_follows_the_twin(name, form, follow, monkeypatch):
-    monkeypatch.setattr(buckets, "LEAST_BYTES", 16)  # several, that cut the arrays
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 56)  # several, that cut the arrays
     code, shards = FORMS[form]
     twin, platform = TwinLoop(name, shards), Platform(code, {})
     follow(twin, "cocod_sgd", mesh=worker_mesh(M), platform=platform)
@@ -205,7 +205,7 @@ def test_so_do_rounds_that_feed_back_less_of_the_error(
     ],
 )
 def test_so_do_rounds_that_workers_miss(name, strategy, way, follow, monkeypatch):
-    monkeypatch.setattr(buckets, "LEAST_BYTES", 16)
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 56)
     options, shards = {
         "whole": ({}, WHOLE),
         "host": ({"driver": "host"}, BY_BUCKET),
@@ -237,7 +237,7 @@ def test_the_optax_face_follows_the_twin(name, strategy, platform, monkeypatch):
     rounds = rounds_of(tx, TAU, loss)
     for model in test_reductions.loop(strategy, EVERYONE):
         params, _ = next(rounds)
-        np.testing.assert_allclose(as_rows(params), model, atol=1e-12)
+        close(as_rows(params), model)
 
 
 def rounds_of(tx, tau, loss):
@@ -267,16 +267,16 @@ def slope(params, centre):
 
 def assert_all_is_there(params, unsent, num_steps):
     """Checks that models and what waits to be sent are what SGD makes of `slope`."""
-    assert np.abs(unsent).max() > 1e-9
+    assert np.abs(unsent).max() > 1e-3
     found = (as_rows(params) + unsent).mean(axis=0)
     expected = -RATE * num_steps * CENTRES.mean(axis=0)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    close(found, expected)
 
 
 @pytest.mark.parametrize("tau", [1, 2, 3, 5])
 @pytest.mark.parametrize("form", [*FORMS, "host"])
 def test_rounds_of_any_length_lose_nothing_for_good(tau, form, monkeypatch):
-    monkeypatch.setattr(buckets, "LEAST_BYTES", 16)
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 56)
     mesh, strategy, reduction = worker_mesh(M), STRATEGIES["cocod_sgd"], top_k(1 / 256)
     how = {"driver": "host"}
     if form != "host":
