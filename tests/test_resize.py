@@ -259,11 +259,15 @@ def test_keys_are_those_of_a_run_that_always_had_so_many_workers():
         (3, 8, {"num_workers": 4}),
         (4, 2, {"num_workers": 2}),
         (3, 4, {"num_workers": 2, "fsdp": 2}),
+        (5, 2, {"num_workers": 2, "fsdp": 2}),
     ],
 )
-def test_workers_on_devices_change_as_lanes_do(m, n, places):
-    _, lanes = change("overlap_local_sgd", m, n)
-    _, devices = change("overlap_local_sgd", m, n, worker_mesh(**places))
+@pytest.mark.parametrize(
+    ("strategy", "reduction"), [("overlap_local_sgd", "exact"), ("cocod_sgd", "int8")]
+)
+def test_workers_on_devices_change_as_lanes_do(m, n, places, strategy, reduction):
+    _, lanes = change(strategy, m, n, None, reduction)
+    _, devices = change(strategy, m, n, worker_mesh(**places), reduction)
     close(devices, lanes)
 
 

@@ -58,12 +58,11 @@ def resized(state: WorkerState, config: Config, components: Components) -> Worke
     m = len(state.round)
     if m == config.num_workers:
         return state
-    mesh = _regrouped(components.mesh, m)
 
     def resize(state: WorkerState) -> WorkerState:
         if config.num_workers < m:
-            return _shrunk(state, config.num_workers, components.strategy, mesh)
-        return _grown(state, config, components, mesh)
+            return _shrunk(state, config.num_workers, components.strategy)
+        return _grown(state, config, components)
 
     shardings = state_shardings(jax.eval_shape(resize, state), components.mesh)
     return jax.jit(resize, out_shardings=shardings)(state)
@@ -151,15 +150,13 @@ def _regrouped(mesh: Mesh | None, num_workers: int) -> Mesh | None:
     return Mesh(devices, names, axis_types=(AxisType.Auto,) * devices.ndim)
 
 
-def _shrunk(
-    state: WorkerState, num_stay: int, strategy: Strategy, mesh: Mesh | None
-) -> WorkerState:
+def _shrunk(state: WorkerState, num_stay: int, strategy: Strategy) -> WorkerState:
     m = len(state.round)
     # With these weights the mean is that of all workers minus that of those who stay.
     weights = [1 - m / num_stay] * num_stay + [1.0] * (m - num_stay)
 
     def folded(tree: ArrayTree) -> ArrayTree:
-        return optax.tree.add(tree, _mean_from_first(tree, mesh, weights))
+        return optax.tree.add(tree, _mean_from_first(tree, weights))
 
     own = {name: folded(getattr(state.strategy_state, name)) for name in strategy.own}
     if own:
@@ -167,7 +164,7 @@ def _shrunk(
     kept = state.reduction_state
     state = state._replace(
         params=folded(state.params),
-        model_state=_averaged(state.model_state, mesh),
+        model_state=_averaged(state.model_state),
         reduction_state=kept._replace(
             gradients=folded(kept.gradients),
             models=with_own(kept.models, folded(own_state(kept.models))),
@@ -176,13 +173,11 @@ def _shrunk(
     return jax.tree.map(lambda x: x[:num_stay], state)
 
 
-def _grown(
-    state: WorkerState, config: Config, components: Components, mesh: Mesh | None
-) -> WorkerState:
+def _grown(state: WorkerState, config: Config, components: Components) -> WorkerState:
     m, strategy = len(state.round), components.strategy
     anchor = getattr(state.strategy_state, "anchor", None)
-    params = _mean(state.params, mesh) if anchor is None else anchor
-    models = params, _averaged(state.model_state, mesh)
+    params = _mean(state.params) if anchor is None else anchor
+    models = params, _averaged(state.model_state)
     model = jax.tree.map(lambda x: x[0], models)
     fresh = start_workers(model, state, config, components)
 
@@ -209,25 +204,22 @@ def _grown(
     )
     # XLA of JAX 0.12 aborts if it has to move arrays directly from groups of devices
     # with the same workers to the new mesh. This makes it take two steps.
-    return place(joined, state_shardings(joined, mesh))
+    groups = _regrouped(components.mesh, m)
+    return place(joined, state_shardings(joined, groups))
 
 
-def _averaged(model_state: ModelState, mesh: Mesh | None) -> ModelState:
+def _averaged(model_state: ModelState) -> ModelState:
     """Gives all workers the mean of floating-point arrays; counters stay."""
-    mean = _mean(averaged_part(model_state, "averaged"), mesh)
+    mean = _mean(averaged_part(model_state, "averaged"))
     return mix_model_state(model_state, mean, mean_of="end")
 
 
-def _mean(tree: ArrayTree, mesh: Mesh | None) -> ArrayTree:
+def _mean(tree: ArrayTree) -> ArrayTree:
     """Gives all workers x₀ + meanᵢ (xᵢ − x₀)."""
-    return jax.tree.map(
-        lambda x, mean: x[:1] + mean, tree, _mean_from_first(tree, mesh)
-    )
+    return jax.tree.map(lambda x, mean: x[:1] + mean, tree, _mean_from_first(tree))
 
 
-def _mean_from_first(
-    tree: ArrayTree, mesh: Mesh | None, weights: list[float] | None = None
-) -> ArrayTree:
+def _mean_from_first(tree: ArrayTree, weights: list[float] | None = None) -> ArrayTree:
     """Gives all workers meanᵢ wᵢ (xᵢ − x₀); all wᵢ are 1 unless given."""
     if not jax.tree.leaves(tree):
         return tree
@@ -238,4 +230,6 @@ def _mean_from_first(
             return apart
         return apart * jnp.array(weights, x.dtype).reshape(-1, *[1] * (x.ndim - 1))
 
-    return on_workers(worker_mean, mesh)(jax.tree.map(weighted, tree))
+    # As lanes on any mesh: where a worker has several devices, the compiler aborts on
+    # sums over groups of slots with copies.
+    return on_workers(worker_mean, mesh=None)(jax.tree.map(weighted, tree))
