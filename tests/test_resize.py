@@ -208,7 +208,8 @@ def test_neither_is_what_a_reduction_has_not_sent(strategy, what):
         close(y, x[:3] + x.mean(axis=0) - x[:3].mean(axis=0))
     (old, before), (new, after) = map(unsent, change(strategy, 3, 5, None, "int8"))
     for x, y in zip(old, new, strict=True):
-        np.testing.assert_array_equal(y, np.concatenate([x, np.zeros_like(x[:2])]))
+        np.testing.assert_array_equal(y[:3], x)
+        close(y.mean(axis=0), x.mean(axis=0))
     if isinstance(after, Difference):
         for worker in range(5):
             chex.assert_trees_all_equal(
@@ -229,7 +230,8 @@ def test_all_workers_get_the_q_of_a_mean_in_low_rank(strategy, what):
     chex.assert_trees_all_equal(new.q, rows(old.q, slice(3)))
     old, new = map(kept, change(strategy, 3, 5, None, "low_rank"))
     for x, y in zip(old.error, new.error, strict=True):
-        np.testing.assert_array_equal(y, np.concatenate([x, np.zeros_like(x[:2])]))
+        np.testing.assert_array_equal(y[:3], x)
+        close(y.mean(axis=0), x.mean(axis=0))
     for worker in range(5):
         chex.assert_trees_all_equal(rows(new.q, worker), rows(old.q, 0))
 

@@ -5,7 +5,7 @@ model state and eᵢ what else is kept for each worker (the error of PowerSGD or
 reduction):
 
     n > m    xᵢ ← z, or x̄ if the strategy keeps no anchor        for every new worker
-             sᵢ ← meanⱼ sⱼ,  eᵢ ← 0
+             sᵢ ← meanⱼ sⱼ,  eᵢ ← meanⱼ eⱼ (PowerSGD: 0)
     n < m    xᵢ ← xᵢ + (x̄ − mean of xⱼ over the workers who stay)  for all who stay
              sᵢ ← meanⱼ sⱼ,  eᵢ ← eᵢ + (meanⱼ eⱼ − mean of eⱼ over those who stay)
 
@@ -13,9 +13,9 @@ Workers who stay keep everything else; anchor, velocity, and what workers share 
 reduction's state (its reference, the Q of low rank) do not change. So nothing is lost
 when workers leave: the consensus stays where it was, the next mean of Overlap Local-SGD
 is the one it would have been, and the virtual model stays too, except that of EASGD,
-which weighs the anchor by m. New workers move the consensus toward the anchor. The
-model state is averaged rather than shifted because a shift could make a variance
-negative.
+which weighs the anchor by m. New workers move the consensus toward the anchor, but the
+mean of what a reduction has not sent stays. The model state is averaged rather than
+shifted because a shift could make a variance negative.
 
 A new worker has a fresh optimizer whose step count continues. If all workers must share
 one optimizer state (synchronous SGD, PowerSGD), a new worker gets a copy of it;
@@ -188,15 +188,9 @@ def _grown(state: WorkerState, config: Config, components: Components) -> Worker
     shared = copy_first(state.strategy_state)
     own = {name: getattr(fresh.strategy_state, name) for name in strategy.own}
     fresh = fresh._replace(strategy_state=shared._replace(**own) if own else shared)
-    kept, old = fresh.reduction_state, copy_first(state.reduction_state)
-    take_shared = components.reduction.take_shared
-    own_models = take_shared(own_state(kept.models), own_state(old.models))
-    fresh = fresh._replace(
-        reduction_state=kept._replace(
-            gradients=take_shared(kept.gradients, old.gradients),
-            models=with_own(old.models, own_models),
-        )
-    )
+    # What workers share is its own mean, to the last bit.
+    unsent = copy_first(_mean(state.reduction_state))
+    fresh = fresh._replace(reduction_state=unsent)
     if "opt_state" in strategy.common:
         fresh = fresh._replace(opt_state=copy_first(state.opt_state))
     joined = jax.tree.map(
