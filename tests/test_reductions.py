@@ -241,6 +241,21 @@ def test_the_payload_is_what_the_program_sends(name):
     assert sent == PAYLOADS[name]
 
 
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_so_is_that_of_the_steps_of_a_round(name):
+    tx = distribute(OPTIMIZER, cocod_sgd(), TAU, reduction=REDUCTIONS[name]())
+    one = {"w": jnp.zeros((LARGE // 64, 64), jnp.float32)}
+
+    def train_step(params, opt_state):
+        updates, opt_state = tx.update(params, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    state = to_workers((one, tx.init(one)), M)
+    sent = TAU * payload_bytes(train_step, *state, num_workers=M)
+    # Scales fill whole rows, and the two means of low rank are sent in equal parts.
+    assert PAYLOADS[name] <= sent <= 1.5 * PAYLOADS[name]
+
+
 def test_a_reduction_that_was_not_built_is_refused():
     # Tests check types, which would say so first.
     make_round, distribute, init_state = map(inspect.unwrap, BUILDERS)
