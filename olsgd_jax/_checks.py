@@ -49,6 +49,18 @@ def check_count(name: str, value: object) -> None:
         raise ValueError(f"{name} must be below 2**31, got {value:.4g}")
 
 
+def check_switch(name: str, value: object) -> None:
+    """Raises unless `value` is True or False.
+
+    >>> from olsgd_jax._checks import check_switch
+    >>> check_switch("stochastic", "no")
+    Traceback (most recent call last):
+    TypeError: stochastic must be True or False, got 'no'
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
 def check_choice(
     name: str,
     value: object,

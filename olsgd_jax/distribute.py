@@ -27,7 +27,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Int
 
 from olsgd_jax._checks import check_count
-from olsgd_jax._tree_checks import check_params
+from olsgd_jax._tree_checks import check_like, check_params
 from olsgd_jax.drivers.arrivals import last_needed
 from olsgd_jax.drivers.forms.fragments import run_if
 from olsgd_jax.drivers.forms.transit import (
@@ -125,6 +125,10 @@ def distribute(
 
     def init(params: Params) -> DistributedState:
         check_params(params)
+        return init_own(params)._replace(opt_state=inner.init(params))
+
+    def init_own(params: Params) -> DistributedState:
+        """Gives the state without that of the optimizer."""
         strategy_state = strategy.init(params)
         # Copied: a caller may donate params and state, which then must share no buffer.
         check_shared(strategy, reduction, strategy_state)
@@ -139,7 +143,7 @@ def distribute(
         if strategy.mean_of != "gradients" and strategy.message is send_model:
             kept = init_difference(reduction, params, kept)
         return DistributedState(
-            opt_state=inner.init(params),
+            opt_state=(),
             strategy_state=strategy_state,
             start=jax.tree.map(jnp.copy, params) if keeps_start else (),
             fragments=fragments,
@@ -160,6 +164,9 @@ def distribute(
                 "state must be made by this transformation's init, "
                 f"got {type(state).__name__}"
             )
+        expected = jax.eval_shape(init_own, params)
+        hint = "give distribute the strategy, sync_period and reduction that made it"
+        check_like("state", state._replace(opt_state=()), expected, hint)
         check_num_workers(strategy, _axis_size(axis_name))
         _check_own(updates, params, axis_name)
         updates = jax.tree.map(lambda g: checkpoint_name(g, GRADIENTS), updates)

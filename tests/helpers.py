@@ -137,6 +137,7 @@ def state_after(config, components, state, first, last):
         sync_period=config.sync_period,
         mesh=components.mesh,
         mapping=config.mapping,
+        reduction=components.reduction,
     )
     for number in range(first, last):
         state, _ = overlap_round(state, components.batches(number))

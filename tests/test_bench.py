@@ -8,17 +8,22 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments.launch import end_all, free_coordinator, start
 from olsgd_jax import (
+    bfloat16,
     exact,
+    int2,
+    int4,
     int8,
     low_rank,
     make_worker_round,
     payload_bytes,
     random_mask,
+    top_k,
     worker_mesh,
 )
 from olsgd_jax.aot.workloads import OPTIMIZER, Workload, arguments
@@ -177,6 +182,7 @@ def test_one_device_has_nobody_to_talk_to():
     ("name", "reduction"),
     [(name, exact()) for name in ALL]
     + [(name, int8()) for name in (*STRATEGIES, "overlap_local_sgd")]
+    + [("cocod_sgd", x()) for x in (bfloat16, int4, int2, top_k)]
     + [(name, random_mask(1 / 4)) for name in ("local_sgd", "cocod_sgd")]
     + [(name, low_rank()) for name in ALL],
     ids=lambda x: getattr(x, "name", x),
@@ -202,7 +208,8 @@ def test_the_means_alone_send_what_a_round_sends(name, reduction):
         # Also with all filling: 4 shards with a row of scales each, for every mean.
         models = num_means * NUM_BYTES / (tau if stream else 1)
         rest = filling + num_means * 4 * 2 * 128
-        assert payload < 132 / 512 * models + rest
+        share = reduction.payload(jnp.zeros(2**16)) / (4 * 2**16)
+        assert payload < share * models + rest
 
 
 def test_the_means_alone_are_those_of_the_reduction():

@@ -84,7 +84,7 @@ def loop(name, presence):
     ids=str,
 )
 def test_rounds_follow_the_merge(name, options, presence, monkeypatch):
-    monkeypatch.setattr(buckets, "LEAST_BYTES", 16)
+    monkeypatch.setattr(buckets, "LEAST_BYTES", 32)
     mesh = None if options.get("mapping") == "vmap" else worker_mesh(M)
     monkeypatch.setattr(test_reductions, "loop", loop)
     test_reductions.assert_follows(name, presence, mesh, REDUCTION, **options)

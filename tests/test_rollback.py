@@ -169,6 +169,7 @@ def test_workers_restart_from_one_model_with_the_schedule_where_it_was(
         learning_rate=0.01,
         rated_velocity=True,
         mapping="vmap" if mesh is None else "shard_map",
+        reduction="int8",
     )
     components = build(config)
     before = state_after(config, components, components.init(), 0, 2)
@@ -187,6 +188,10 @@ def test_workers_restart_from_one_model_with_the_schedule_where_it_was(
         is_count = jnp.issubdtype(old.dtype, jnp.integer)
         assert fresh.tolist() == ([4] * 4 if is_count else jnp.zeros_like(old).tolist())
     assert not any(x.any() for x in jax.tree.leaves(state.strategy_state.velocity))
+    unsent = [jax.tree.leaves(x.reduction_state.models.own) for x in (before, state)]
+    assert [any(x.any() for x in leaves) for leaves in unsent] == [True, False]
+    reference, _ = state.reduction_state.models.reference
+    chex.assert_trees_all_equal(reference, state.params)
     assert state.strategy_state.num_steps.tolist() == [4] * 4
 
 

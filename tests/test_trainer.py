@@ -8,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from olsgd_jax.training import Config, evaluate, loop, train
+from olsgd_jax.reductions import SENDING
+from olsgd_jax.training import Config, describe, evaluate, loop, train
 from olsgd_jax.training.components import build
 
 SMALL = Config(width=8, num_rounds=5, evaluate_every=2, batch_size=8)
@@ -114,12 +115,30 @@ def test_bytes_per_step_are_those_of_the_models_sent(name, num_bytes):
     assert record.bytes_per_step == num_bytes
 
 
+# Of 4 shards with 153 numbers: blocks of 128 in as many bits, and a row of scales.
+FEWER_BYTES = {
+    "exact": NUM_BYTES,
+    "bfloat16": 4 * 153 * 2,
+    "int8": 4 * (2 * 128 + 128),
+    "int4": 4 * (128 + 128),
+    "int2": 4 * (128 + 128),
+    "top_k": 4 * 8 * (2 + 1),
+    "random_mask": 4 * (64 * 8 // 32 + 1 + 3 + 1),
+    "low_rank": 4 * (4 * (64 + 8) + 8 + 4 * (8 + 10) + 10),
+}
+
+
 @pytest.mark.parametrize("name", ["sync_sgd", "local_sgd", "overlap_local_sgd"])
 def test_bytes_per_step_are_those_of_fewer_bits(name):
-    # Each of 4 shards has 153 numbers: 2 blocks of a byte each, and a row of scales.
-    num_bytes = 4 * (2 * 128 + 128)
     [record] = train(strategy(name, num_rounds=1, reduction="int8"))
-    assert record.bytes_per_step == num_bytes / (1 if name == "sync_sgd" else 4)
+    expected = FEWER_BYTES["int8"] / (1 if name == "sync_sgd" else 4)
+    assert record.bytes_per_step == expected
+
+
+@pytest.mark.parametrize("name", SENDING)
+def test_a_run_knows_the_bytes_of_its_reduction_beforehand(name):
+    facts = describe(strategy("cocod_sgd", reduction=name))
+    assert facts.bytes_per_round == FEWER_BYTES[name]
 
 
 @pytest.fixture(scope="module")

@@ -159,12 +159,12 @@ def check_reduction(reduction: object) -> None:
 
     >>> check_reduction("exact")
     Traceback (most recent call last):
-    TypeError: reduction must be a built one, got 'exact'; pass exact()
+    TypeError: reduction must be a built one, got 'exact'; pass one, as in int8()
     """
     if isinstance(reduction, Reduction):
         return
     name = getattr(reduction, "__name__", None)
-    got, fix = f"{reduction!r:.60}", "pass exact()"
+    got, fix = f"{reduction!r:.60}", "pass one, as in int8()"
     if name is not None:
         got, fix = f"the function {name}", f"call it, as in {name}()"
     raise TypeError(f"reduction must be a built one, got {got}; {fix}")

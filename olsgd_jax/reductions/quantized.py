@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Key, UInt8
 
+from olsgd_jax._checks import check_switch
 from olsgd_jax._vectors import at_least_float32
 from olsgd_jax.reductions.base import Draws, Reduction
 from olsgd_jax.reductions.codec import Codec
@@ -41,6 +42,8 @@ def quantized(bits: int, error_feedback: float, stochastic: bool) -> Reduction:
     >>> quantized(8, error_feedback=1.0, stochastic=False).payload(jnp.zeros((32, 32)))
     1056
     """
+
+    check_switch("stochastic", stochastic)
 
     def payload(message: Message) -> int:
         blocks = sum(-(-x.size // BLOCK) for x in jax.tree.leaves(message))

@@ -39,7 +39,7 @@ def random_mask(fraction: float = 1 / 32) -> Reduction:
     For `cocod_sgd` and `local_sgd`; it keeps no state.
 
     Args:
-      fraction: share of the numbers that is sent, 1/n for a whole n.
+      fraction: share of the numbers that is sent, 1/n for a whole n, at least 1e-6.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import cocod_sgd, init_state, make_round, plain_loss, random_mask
@@ -56,7 +56,7 @@ def random_mask(fraction: float = 1 / 32) -> Reduction:
     >>> (state.params == 1).sum(axis=1).tolist()  # two of four have met
     [2, 2]
     """
-    check_number("fraction", fraction, 0, 1, "(]")
+    check_number("fraction", fraction, 1e-6, 1, "[]")
     n = round(1 / fraction)
     if abs(1 / fraction - n) > 1e-6:
         raise ValueError(

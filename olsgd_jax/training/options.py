@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args, get_orig
 
 import numpy as np
 
-from olsgd_jax._checks import check_choice, check_number
+from olsgd_jax._checks import check_choice, check_number, check_switch
 from olsgd_jax.types import Option
 
 Constraint: TypeAlias = Callable[[str, Option], None]
@@ -130,18 +130,13 @@ def _option_type(hint: Option) -> OptionType:
     return OptionType(kind, may_be_none, constraint, meaning)
 
 
-def _check_switch(name: str, value: Option) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-
-
 def _check_name(name: str, value: Option) -> None:
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a name, got {value!r}")
 
 
 _CHECKS: dict[Option, Constraint] = {
-    bool: _check_switch,
+    bool: check_switch,
     str: _check_name,
     float: between(-math.inf, math.inf, "()"),
 }

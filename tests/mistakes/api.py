@@ -14,6 +14,7 @@ from olsgd_jax import (
     distribute,
     easgd,
     init_state,
+    int8,
     local_sgd,
     low_rank,
     make_round,
@@ -23,6 +24,7 @@ from olsgd_jax import (
     overlap_local_sgd,
     payload_bytes,
     plain_loss,
+    random_mask,
     slowmo,
     worker_mean,
     worker_mesh,
@@ -172,6 +174,11 @@ MISTAKES = KINDS | {
     "`low_rank(rank=2.0)`": lambda tmp: low_rank(rank=2.0),
     "`low_rank(rank=2, seed=-1)`": lambda tmp: low_rank(rank=2, seed=-1),
     "`low_rank(error_feedback=2)`": lambda tmp: low_rank(error_feedback=2),
+    '`int8(stochastic="no")`': lambda tmp: int8(stochastic="no"),
+    "`random_mask(fraction=2)`": lambda tmp: random_mask(fraction=2),
+    '`distribute(..., reduction="int8")`': lambda tmp: distribute(
+        SGD, OVERLAP, 2, reduction="int8"
+    ),
     "`init_state({}, ...)`": lambda tmp: state({}),
     "params that contain a list of floats": lambda tmp: state({"w": [0.0]}),
     "integer params": lambda tmp: state({"w": jnp.zeros(3, jnp.int32)}),
@@ -227,6 +234,12 @@ MISTAKES = KINDS | {
     "`tx.update(grads, state)`": lambda tmp: update(TX, params=None),
     "`tx.update` with the state of the wrapped optimizer": lambda tmp: update(
         TX, own=SGD.init(PARAMS)
+    ),
+    "`tx.update` with a state of another reduction": lambda tmp: update(
+        TX, own=distribute(SGD, OVERLAP, 2, reduction=low_rank()).init(PARAMS)
+    ),
+    "`tx.update` with a state of another sync period": lambda tmp: update(
+        TX, own=distribute(SGD, OVERLAP, 3).init(PARAMS)
     ),
     "`tx.update` outside `pmap` or another mapping": lambda tmp: update(TX),
     '`model_of(state, strategy, "best")`': lambda tmp: model_of(

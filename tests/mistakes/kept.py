@@ -118,7 +118,9 @@ FLAGS = {**compiler_settings(), "LIBTPU_INIT_ARGS": "--xla_fast"}
 SAME_NAME = {"a.b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}}
 CHECKPOINTS = {
     "a checkpoint of another model": restored(like={"w": jnp.zeros(4)}),
-    "a checkpoint of another strategy or optimizer": restored(like={"v": jnp.zeros(3)}),
+    "a checkpoint of another strategy, optimizer or reduction": restored(
+        like={"v": jnp.zeros(3)}
+    ),
     "a checkpoint of a run with other options": restored(config=Config(width=8)),
     "`train` with a checkpoint of your own loop": of_another_loop,
     "a checkpoint of another version of the library": restored(

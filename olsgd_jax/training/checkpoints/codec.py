@@ -112,8 +112,8 @@ def check_same_shapes(where: str, found: dict[str, str], asked: dict[str, str]) 
     if differences:
         more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise ValueError(
-            f"{where} must be of the same model, optimizer and strategy, but in it "
-            f"{'; '.join(differences[:3])}{more}"
+            f"{where} must be of the same model, optimizer, strategy and reduction, "
+            f"but in it {'; '.join(differences[:3])}{more}"
         )
 
 

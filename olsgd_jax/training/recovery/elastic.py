@@ -5,7 +5,7 @@ model state and eᵢ what else is kept for each worker (the error of a reduction
 strategy's fields in `own`):
 
     n > m    xᵢ ← z, or x̄ if the strategy keeps no anchor        for every new worker
-             sᵢ ← meanⱼ sⱼ,  eᵢ ← 0
+             sᵢ ← meanⱼ sⱼ,  eᵢ ← meanⱼ eⱼ
     n < m    xᵢ ← xᵢ + (x̄ − mean of xⱼ over the workers who stay)  for all who stay
              sᵢ ← meanⱼ sⱼ,  eᵢ ← eᵢ + (meanⱼ eⱼ − mean of eⱼ over those who stay)
 
@@ -13,14 +13,14 @@ Workers who stay keep everything else; anchor, velocity, and what workers share 
 reduction's state (its reference, the Q of low rank) do not change. So nothing is lost
 when workers leave: the consensus stays where it was, the next mean of Overlap Local-SGD
 is the one it would have been, and the virtual model stays too, except that of EASGD,
-which weighs the anchor by m. New workers move the consensus toward the anchor. The
-model state is averaged rather than shifted because a shift could make a variance
-negative.
+which weighs the anchor by m. New workers move the consensus toward the anchor, but the
+mean of what is yet to be sent stays. The model state is averaged rather than
+shifted because a shift could make a variance negative.
 
 A new worker has a fresh optimizer whose step count continues. If all workers must share
 one optimizer state (synchronous SGD), a new worker gets a copy of it; otherwise their
-models would drift apart. Means are computed as x₀ + meanᵢ (xᵢ − x₀),
-which is exactly x₀ if all are equal, so equal workers stay equal.
+models would drift apart. Means are computed as x₀ + meanᵢ (xᵢ − x₀), which is exactly
+x₀ if all are equal, so equal workers stay equal.
 """
 
 import functools
@@ -28,6 +28,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.sharding import AxisType, Mesh, Sharding
 
 from olsgd_jax.reductions.exact import worker_mean
@@ -57,12 +58,11 @@ def resized(state: WorkerState, config: Config, components: Components) -> Worke
     m = len(state.round)
     if m == config.num_workers:
         return state
-    mesh = _regrouped(components.mesh, m)
 
     def resize(state: WorkerState) -> WorkerState:
         if config.num_workers < m:
-            return _shrunk(state, config.num_workers, components.strategy, mesh)
-        return _grown(state, config, components, mesh)
+            return _shrunk(state, config.num_workers, components.strategy)
+        return _grown(state, config, components)
 
     shardings = state_shardings(jax.eval_shape(resize, state), components.mesh)
     return jax.jit(resize, out_shardings=shardings)(state)
@@ -150,24 +150,13 @@ def _regrouped(mesh: Mesh | None, num_workers: int) -> Mesh | None:
     return Mesh(devices, names, axis_types=(AxisType.Auto,) * devices.ndim)
 
 
-def _shrunk(
-    state: WorkerState, num_stay: int, strategy: Strategy, mesh: Mesh | None
-) -> WorkerState:
+def _shrunk(state: WorkerState, num_stay: int, strategy: Strategy) -> WorkerState:
     m = len(state.round)
     # With these weights the mean is that of all workers minus that of those who stay.
     weights = [1 - m / num_stay] * num_stay + [1.0] * (m - num_stay)
 
     def folded(tree: ArrayTree) -> ArrayTree:
-        # Counts stay.
-        floats = jax.tree.map(
-            lambda x: x if jnp.issubdtype(x.dtype, jnp.inexact) else None, tree
-        )
-        return jax.tree.map(
-            lambda shift, x: x if shift is None else x + shift,
-            _mean_from_first(floats, mesh, weights),
-            tree,
-            is_leaf=lambda shift: shift is None,
-        )
+        return optax.tree.add(tree, _mean_from_first(tree, weights))
 
     own = {name: folded(getattr(state.strategy_state, name)) for name in strategy.own}
     if own:
@@ -175,7 +164,7 @@ def _shrunk(
     kept = state.reduction_state
     state = state._replace(
         params=folded(state.params),
-        model_state=_averaged(state.model_state, mesh),
+        model_state=_averaged(state.model_state),
         reduction_state=kept._replace(
             gradients=folded(kept.gradients),
             models=with_own(kept.models, folded(own_state(kept.models))),
@@ -184,13 +173,11 @@ def _shrunk(
     return jax.tree.map(lambda x: x[:num_stay], state)
 
 
-def _grown(
-    state: WorkerState, config: Config, components: Components, mesh: Mesh | None
-) -> WorkerState:
+def _grown(state: WorkerState, config: Config, components: Components) -> WorkerState:
     m, strategy = len(state.round), components.strategy
     anchor = getattr(state.strategy_state, "anchor", None)
-    params = _mean(state.params, mesh) if anchor is None else anchor
-    models = params, _averaged(state.model_state, mesh)
+    params = _mean(state.params) if anchor is None else anchor
+    models = params, _averaged(state.model_state)
     model = jax.tree.map(lambda x: x[0], models)
     fresh = start_workers(model, state, config, components)
 
@@ -198,18 +185,9 @@ def _grown(
         jax.tree.map,
         lambda x: jnp.broadcast_to(x[:1], (len(fresh.round), *x.shape[1:])),
     )
-    shared = copy_first(state.strategy_state)
-    own = {name: getattr(fresh.strategy_state, name) for name in strategy.own}
-    fresh = fresh._replace(strategy_state=shared._replace(**own) if own else shared)
-    kept, old = fresh.reduction_state, copy_first(state.reduction_state)
-    take_shared = components.reduction.take_shared
-    own_models = take_shared(own_state(kept.models), own_state(old.models))
-    fresh = fresh._replace(
-        reduction_state=kept._replace(
-            gradients=take_shared(kept.gradients, old.gradients),
-            models=with_own(old.models, own_models),
-        )
-    )
+    # What workers share is its own mean, to the last bit.
+    kept = copy_first(_mean((state.strategy_state, state.reduction_state)))
+    fresh = fresh._replace(strategy_state=kept[0], reduction_state=kept[1])
     if "opt_state" in strategy.common:
         fresh = fresh._replace(opt_state=copy_first(state.opt_state))
     joined = jax.tree.map(
@@ -217,33 +195,38 @@ def _grown(
     )
     # XLA of JAX 0.12 aborts if it has to move arrays directly from groups of devices
     # with the same workers to the new mesh. This makes it take two steps.
-    return place(joined, state_shardings(joined, mesh))
+    groups = _regrouped(components.mesh, m)
+    return place(joined, state_shardings(joined, groups))
 
 
-def _averaged(model_state: ModelState, mesh: Mesh | None) -> ModelState:
+def _averaged(model_state: ModelState) -> ModelState:
     """Gives all workers the mean of floating-point arrays; counters stay."""
-    mean = _mean(averaged_part(model_state, "averaged"), mesh)
+    mean = _mean(averaged_part(model_state, "averaged"))
     return mix_model_state(model_state, mean, mean_of="end")
 
 
-def _mean(tree: ArrayTree, mesh: Mesh | None) -> ArrayTree:
+def _mean(tree: ArrayTree) -> ArrayTree:
     """Gives all workers x₀ + meanᵢ (xᵢ − x₀)."""
-    return jax.tree.map(
-        lambda x, mean: x[:1] + mean, tree, _mean_from_first(tree, mesh)
-    )
+    return jax.tree.map(lambda x, mean: x[:1] + mean, tree, _mean_from_first(tree))
 
 
-def _mean_from_first(
-    tree: ArrayTree, mesh: Mesh | None, weights: list[float] | None = None
-) -> ArrayTree:
-    """Gives all workers meanᵢ wᵢ (xᵢ − x₀); all wᵢ are 1 unless given."""
+def _mean_from_first(tree: ArrayTree, weights: list[float] | None = None) -> ArrayTree:
+    """Gives all workers meanᵢ wᵢ (xᵢ − x₀); all wᵢ are 1 unless given.
+
+    Of counts, which are not averaged, it gives 0.
+    """
     if not jax.tree.leaves(tree):
         return tree
 
     def weighted(x: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            return jnp.zeros(x.shape, jnp.float32)
         apart = x - x[:1]
         if weights is None:
             return apart
         return apart * jnp.array(weights, x.dtype).reshape(-1, *[1] * (x.ndim - 1))
 
-    return on_workers(worker_mean, mesh)(jax.tree.map(weighted, tree))
+    # As lanes on any mesh: where a worker has several devices, the compiler aborts on
+    # sums over groups of slots with copies.
+    mean = on_workers(worker_mean, mesh=None)(jax.tree.map(weighted, tree))
+    return optax.tree.cast_like(mean, tree)

@@ -3,10 +3,10 @@
     xᵢ ← z of the checkpoint, or mean x if the strategy keeps no anchor
     γ  ← scale γ
 
-Momentum, velocities and the like are reset. Step counts are kept, so that schedules
-continue, and so are rounds and random keys, so that every round has the batches that it
-would have had. Without a checkpoint, the run starts again. A checkpoint with another
-number of workers is resized first (see `elastic`).
+Momentum, velocities, what a reduction has not sent and the like are reset. Step counts
+are kept, so that schedules continue, and so are rounds and random keys, so that every
+round has the batches that it would have had. Without a checkpoint, the run starts
+again. A checkpoint with another number of workers is resized first (see `elastic`).
 """
 
 import dataclasses
