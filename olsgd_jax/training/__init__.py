@@ -15,7 +15,12 @@ from olsgd_jax.training.cluster.join import Process, end_together, join, meet
 from olsgd_jax.training.cluster.preemption import RESUMABLE, PreemptedError, Preemption
 from olsgd_jax.training.cluster.rendezvous import SECRET
 from olsgd_jax.training.command_line import add_process_options, count, join_as_asked
-from olsgd_jax.training.components import Components, build, build_strategy
+from olsgd_jax.training.components import (
+    OPTIMIZERS,
+    Components,
+    build,
+    build_strategy,
+)
 from olsgd_jax.training.components.strategy import named_strategy
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
@@ -63,6 +68,7 @@ __all__ = [
     "FOLLOWED",
     "MLP",
     "MODELS",
+    "OPTIMIZERS",
     "PARTITIONS",
     "RESUMABLE",
     "SECRET",

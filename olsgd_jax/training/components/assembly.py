@@ -13,8 +13,9 @@ from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.training.components.optimizer import build_optimizer, build_schedule
+from olsgd_jax.training.components.optimizer import build_optimizer
 from olsgd_jax.training.components.reduction import build_reduction
+from olsgd_jax.training.components.schedule import build_schedule
 from olsgd_jax.training.components.strategy import build_strategy
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
