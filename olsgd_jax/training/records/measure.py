@@ -22,7 +22,7 @@ def make_record(
     bytes_per_step: float,
 ) -> Record:
     """Evaluates the models of a run, and measures how far apart its workers are."""
-    _, _, inputs, labels, _ = components.dataset
+    inputs, labels = components.dataset.test_inputs, components.dataset.test_labels
     tests = {}
     for which in config.evaluate:
         model = model_of(state, components.strategy, which, components.mesh)
