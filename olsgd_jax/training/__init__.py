@@ -61,6 +61,7 @@ from olsgd_jax.training.records.types import (
 )
 from olsgd_jax.training.recovery.divergence import DivergedError
 from olsgd_jax.training.recovery.rollback import RollbackPolicy
+from olsgd_jax.training.sampling import sample_text
 from olsgd_jax.training.tasks import Task, classification
 
 __all__ = [
@@ -126,6 +127,7 @@ __all__ = [
     "partition_iid",
     "partition_paper_non_iid",
     "read_records",
+    "sample_text",
     "train",
     "variables",
     "versions",

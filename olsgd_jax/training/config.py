@@ -66,6 +66,9 @@ class Config:
     data_dir: Annotated[
         str | None, _check_path, "directory of data sets; None: TFDS_DATA_DIR"
     ] = None
+    context: Annotated[
+        int, check_count, "length of the windows of a text, in characters"
+    ] = 64
     partition: Annotated[str, "a name in PARTITIONS"] = "iid"
     concentration: Annotated[
         float, between(0, 1e12, "(]"), "concentration of the partition dirichlet"
@@ -77,8 +80,19 @@ class Config:
     width: Annotated[
         int | None, check_count, "width of the first layer; None: the model's own"
     ] = None
+    depth: Annotated[
+        int | None,
+        check_count,
+        "hidden layers of mlp, layers of transformer; None: the model's own",
+    ] = None
+    num_heads: Annotated[
+        int | None, check_count, "heads of transformer; None: the model's own"
+    ] = None
+    tie_weights: Annotated[
+        bool, "one matrix for inputs and logits of transformer, instead of two"
+    ] = True
     dropout: Annotated[
-        float, _below_1, "dropout rate of the hidden layer of mlp, in [0, 1)"
+        float, _below_1, "dropout rate in mlp and transformer, in [0, 1)"
     ] = 0.0
     dtype: Annotated[Dtype, "dtype of the computation; parameters are float32"] = (
         "float32"

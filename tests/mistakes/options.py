@@ -73,6 +73,6 @@ MISTAKES = {
         strategy_args={"rank": 2}
     ),
     '`strategy_args={"pullback": 2.0}`': trained(strategy_args={"pullback": 2.0}),
-    "`dropout=0.5` with a network other than `mlp`": dropout_of_a_resnet,
+    "`dropout=0.5` with a network that has none": dropout_of_a_resnet,
     "an option that does not exist": lambda tmp: Config(learning_rat=0.1),
 }

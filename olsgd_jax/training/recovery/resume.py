@@ -56,7 +56,7 @@ class Progress(NamedTuple):
 def save(
     checkpoints: Checkpoints, config: Config, state: WorkerState, progress: Progress
 ) -> None:
-    """Saves a run, with its last test accuracy as the score of the checkpoint."""
+    """Saves a run, with the score of its last record as that of the checkpoint."""
     rows = [to_row(record) for record in progress.records]
     facts = {
         **progress._asdict(),
@@ -67,8 +67,8 @@ def save(
         "compiler": compiler_settings(),
         "commit": commit(),
     }
-    accuracies = [record.test_accuracy for record in kept_records(progress.records)]
-    score = accuracies[-1] if accuracies else None
+    scores = [record.score for record in kept_records(progress.records)]
+    score = scores[-1] if scores else None
     checkpoints.save(progress.round, state, facts, score)
 
 
