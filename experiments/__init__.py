@@ -9,6 +9,7 @@ commands share is in rooms:
     processes   starting processes and talking to them
     pages       sections, tables and figures, written as HTML and Markdown
     paper       the paper's experiment: presets, sweeps, and sections on its runs
+    language    language models: presets, and a section on their runs
     measured    rounds timed in several processes, and their sections of a report
     planning    clusters that are not here: assumptions and modelled times
     robustness  runs that are killed, compared, or given nonsense options

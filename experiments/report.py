@@ -5,8 +5,9 @@ Cost:    half a minute for 72 runs (2 CPU cores)
 Answer:  one self-contained HTML page, the same tables as Markdown, and every figure as
          .svg and .png. The paper's experiment comes first, as far as the runs cover it:
          findings, accuracies, trade-off, pullbacks, curves and partitions. Then come
-         the timeline of a round and the time that strategies lose to a network and to
-         stragglers, both measured and modelled.
+         the timeline of a round, the time that strategies lose to a network and to
+         stragglers, both measured and modelled, and the losses of language models with
+         text that they write.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from experiments import alpha_sweep, tables, tradeoff
 from experiments.cli.options import command_parser
+from experiments.language import results as language_results
 from experiments.measured import (
     case_tables,
     exposed_time,
@@ -162,6 +164,7 @@ def make_sections(
         partitions.section(runs.values()),
         timeline,
         *of_networks[:3],
+        language_results.section(runs),
         overview.results(runs),
         overview.options(runs),
         of_networks[3],

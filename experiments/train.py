@@ -48,6 +48,7 @@ from experiments.cli.output import (
 )
 from experiments.cli.progress import make_progress, shown
 from experiments.cli.tensorboard import with_events
+from experiments.language.presets import NANOGPT, nanogpt
 from experiments.paper.presets import PRESETS, preset
 from olsgd_jax.training import (
     Components,
@@ -70,6 +71,13 @@ from olsgd_jax.workers import share_workers
 def resolve(args: argparse.Namespace) -> Config:
     """Makes the config that a command line asks for."""
     options = config_options(args)
+    if args.preset in NANOGPT:
+        if args.epochs is not None:
+            raise ValueError(
+                f"--epochs must be left out with --preset {args.preset}, whose length "
+                f"is in local steps, got {args.epochs:g}; use --num-rounds"
+            )
+        return nanogpt(args.preset, **options)
     if args.preset:
         return preset(args.preset, epochs=args.epochs, **options)
     if args.epochs is not None:
@@ -80,8 +88,10 @@ def resolve(args: argparse.Namespace) -> Config:
 def make_parser() -> argparse.ArgumentParser:
     parser = command_parser(__doc__)
     add = parser.add_argument
-    add("--preset", choices=tuple(PRESETS), help="options to start from; default: none")
-    add("--epochs", type=float, help="epochs of the preset; sets the number of rounds")
+    names = *PRESETS, *NANOGPT
+    add("--preset", choices=names, help="options to start from; default: none")
+    epochs = "epochs of a preset for images; sets the number of rounds"
+    add("--epochs", type=float, help=epochs)
     add(
         "--dry-run",
         action="store_true",

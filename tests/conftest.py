@@ -32,11 +32,20 @@ def mesh(request):
     return None if request.param == "lanes" else worker_mesh(4)
 
 
-@pytest.fixture(scope="session")
-def real_cifar10():
-    """CIFAR-10 itself, where it lies on disk."""
+def on_disk(name):
+    """A data set itself, where it lies on disk."""
     beside = pathlib.Path(__file__).resolve().parents[2] / "shared/data/tfds"
     root = pathlib.Path(os.environ.get("TFDS_DATA_DIR") or beside)
-    if not (root / "cifar10").is_dir():
-        pytest.skip(f"CIFAR-10 is not in {root}; set TFDS_DATA_DIR to where it is")
-    return load_dataset("cifar10", root)
+    if not (root / name).is_dir():
+        pytest.skip(f"{name} is not in {root}; set TFDS_DATA_DIR to where it is")
+    return load_dataset(name, root)
+
+
+@pytest.fixture(scope="session")
+def real_cifar10():
+    return on_disk("cifar10")
+
+
+@pytest.fixture(scope="session")
+def real_tiny_shakespeare():
+    return on_disk("tiny_shakespeare")

@@ -154,7 +154,7 @@ def test_a_velocity_may_be_kept_divided_by_the_rate():
             "model must be one of mlp for digits, which has vectors",
         ),
         ({"augment": True}, "augment must be False for digits, which has vectors"),
-        ({"model": "vgg"}, "model must be one of mlp, resnet18, resnet8, got 'vgg'"),
+        ({"model": "vgg"}, "one of mlp, resnet18, resnet8, transformer, got 'vgg'"),
     ],
 )
 def test_networks_and_options_have_to_fit_the_data(options, message):

@@ -8,6 +8,7 @@ import tensorflow_datasets as tfds
 
 from olsgd_jax.training import load_dataset
 from olsgd_jax.training.data import cifar10 as module
+from olsgd_jax.training.data import prepared
 from tests.fake_cifar10 import (
     NUM_EXAMPLES,
     images_and_labels,
@@ -69,7 +70,7 @@ def test_absent_data_that_cannot_be_prepared_are_an_error_with_the_way_out(root)
         r'pip install "olsgd_jax\[data\]"'
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "NEEDED", ("absent",))
+        patch.setattr(prepared, "NEEDED", ("absent",))
         with pytest.raises(FileNotFoundError, match=message):
             load_dataset("cifar10", root)
 
@@ -86,10 +87,10 @@ class Builder:
 
 
 def test_absent_data_are_downloaded(root, monkeypatch):
-    monkeypatch.setattr(module, "NEEDED", ())
+    monkeypatch.setattr(prepared, "NEEDED", ())
     with monkeypatch.context() as patch:
         patch.setattr(tfds, "builder", Builder)
-        directory = module._prepared(root)
+        directory = prepared.prepared_directory("cifar10", "3.0.2", root)
     assert directory == root / "cifar10/3.0.2"
     assert_is_fake(load_dataset("cifar10", root))
 
@@ -98,7 +99,7 @@ def test_a_download_that_fails_is_an_error_with_the_way_out(root, monkeypatch):
     def no_network(self):
         raise ConnectionError("no route to host")
 
-    monkeypatch.setattr(module, "NEEDED", ())
+    monkeypatch.setattr(prepared, "NEEDED", ())
     monkeypatch.setattr(tfds, "builder", Builder)
     monkeypatch.setattr(Builder, "download_and_prepare", no_network)
     with pytest.raises(

@@ -48,9 +48,8 @@ def test_digits_are_single_precision_between_0_and_1():
 
 
 def test_an_unknown_dataset_is_an_error_with_the_known_ones():
-    with pytest.raises(
-        ValueError, match="dataset must be one of digits, cifar10, got 'cats'"
-    ):
+    message = "dataset must be one of digits, cifar10, tiny_shakespeare, got 'cats'"
+    with pytest.raises(ValueError, match=message):
         load_dataset("cats")
 
 

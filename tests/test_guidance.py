@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import pathlib
 import re
 
 import jax
@@ -18,6 +16,7 @@ from experiments.measured.measure_all import measure_all
 from experiments.tuning import problems, training
 from experiments.tuning.cases import Case
 from olsgd_jax import consensus_of, distribute, overlap_jit, to_workers
+from olsgd_jax.training.data import prepared
 from tests.mistakes import run
 
 SYNC = Case("digits", "sync_sgd", 0.1)
@@ -30,24 +29,17 @@ def as_users_have_it():
         yield
 
 
-@pytest.fixture(scope="module")
-def shakespeare():
-    """Where Tiny Shakespeare lies on disk."""
-    beside = pathlib.Path(__file__).resolve().parents[2] / "shared/data/tfds"
-    root = pathlib.Path(os.environ.get("TFDS_DATA_DIR") or beside)
-    if not (root / "tiny_shakespeare").is_dir():
-        pytest.skip(
-            f"Tiny Shakespeare is not in {root}; set TFDS_DATA_DIR to where it is"
-        )
-    return root
-
-
 def train(case, problem, num_steps=20):
     return dict(training.train(case._replace(num_steps=num_steps), problem))
 
 
-def test_the_language_model_learns_and_sees_no_future(shakespeare):
-    problem = problems.gpt(shakespeare, width=16, depth=1)
+def test_the_language_model_learns_and_sees_no_future(
+    real_tiny_shakespeare, monkeypatch
+):
+    monkeypatch.setattr(
+        problems, "load_dataset", lambda name, data_dir: real_tiny_shakespeare
+    )
+    problem = problems.gpt(None, width=16, depth=1)
     losses = train(Case("gpt", "cocod_sgd", 1e-2, 2), problem, 40)
     assert list(losses) == list(range(2, 41, 2))
     assert losses[40] < math.log(65) - 0.5  # 65 characters; guessing gives log 65
@@ -136,9 +128,12 @@ def test_steps_that_cannot_be_parted_are_an_error(capsys):
     assert "--steps must be a multiple of 20, got 30" in capsys.readouterr().err
 
 
-def test_a_text_that_is_not_there_is_an_error_with_the_way_out(tmp_path, capsys):
+def test_a_text_that_is_not_there_is_an_error_with_the_way_out(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(prepared, "NEEDED", ("absent",))
     with pytest.raises(SystemExit):
         run(guidance.main, "--tasks", "gpt", "--data-dir", tmp_path)
     said = capsys.readouterr().err
-    assert f"data_dir must hold tiny_shakespeare, got {tmp_path}" in said
-    assert "--tasks digits" in said
+    assert f"data_dir must hold tiny_shakespeare/1.0.0, got {tmp_path}" in said
+    assert "set --data-dir or TFDS_DATA_DIR" in said

@@ -10,7 +10,7 @@ import tomllib
 
 import pytest
 
-from olsgd_jax.training.data import cifar10
+from olsgd_jax.training.data import prepared
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -155,7 +155,7 @@ def test_the_core_depends_on_four_packages():
 
 def test_the_extra_for_data_brings_what_is_needed_to_prepare_them():
     names = {re.match(r"\w+", x)[0] for x in PROJECT["optional-dependencies"]["data"]}
-    assert names.issuperset(cifar10.NEEDED)
+    assert names.issuperset(prepared.NEEDED)
 
 
 def test_no_upper_bound_keeps_the_newest_jax_away():

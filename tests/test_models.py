@@ -90,3 +90,75 @@ def test_a_transformer_does_not_look_ahead():
     after = module.apply(variables, tokens.at[0, 4].set(9))
     np.testing.assert_array_equal(before[0, :4], after[0, :4])
     assert np.all(np.any(before[0, 4:] != after[0, 4:], axis=-1))
+
+
+TOKENS = jnp.array([[0, 1, 2, 3, 4, 5], [0, 3, 6, 9, 1, 4]], jnp.int32)
+
+
+def of_transformer(**options):
+    """A small transformer, and its first variables."""
+    module = Transformer(num_tokens=11, width=8, depth=2, num_heads=2, **options)
+    return module, module.init(jax.random.key(0), TOKENS)
+
+
+def test_dropout_of_a_transformer_depends_on_the_key_and_only_in_training():
+    module, variables = of_transformer(dropout=0.5)
+
+    def run(number, train=True):
+        rngs = {"dropout": jax.random.key(number)}
+        return module.apply(variables, TOKENS, train=train, rngs=rngs)
+
+    np.testing.assert_array_equal(run(0), run(0))
+    assert np.all(np.any(run(0) != run(1), axis=-1))
+    np.testing.assert_array_equal(run(0, train=False), run(1, train=False))
+    plain, _ = of_transformer()
+    np.testing.assert_array_equal(
+        run(0, train=False), plain.apply(variables, TOKENS, train=True)
+    )
+
+
+def test_dropout_drops_each_sequence_in_its_own_way():
+    module, variables = of_transformer(dropout=0.5)
+    equal = jnp.tile(TOKENS[:1], (2, 1))
+    rngs = {"dropout": jax.random.key(0)}
+    first, second = module.apply(variables, equal, train=True, rngs=rngs)
+    assert np.any(first != second)
+
+
+def gradient(module, variables):
+    def loss(params):
+        logits = module.apply({"params": params}, TOKENS)
+        return jnp.sum(jax.nn.log_softmax(logits)[..., 0])
+
+    return jax.grad(loss)(variables["params"])
+
+
+def test_tied_weights_get_the_gradients_of_both_of_their_uses():
+    tied, variables = of_transformer()
+    apart, _ = of_transformer(tie_weights=False)
+    embedding = variables["params"]["Embed_0"]["embedding"]
+    # The same model, with a matrix of its own for the logits.
+    own = {**variables["params"], "Dense_4": {"kernel": embedding.T}}
+    both = gradient(apart, {"params": own})
+    shared = gradient(tied, variables)["Embed_0"]["embedding"]
+    parts = both["Embed_0"]["embedding"], both["Dense_4"]["kernel"].T
+    np.testing.assert_allclose(shared, sum(parts), rtol=1e-4, atol=1e-5)
+    assert all(np.abs(x).max() > 0.1 for x in parts)
+
+
+def test_a_transformer_without_biases_has_matrices_and_scales_alone():
+    _, variables = of_transformer(use_bias=False)
+    names = {path[-1].key for path, _ in jax.tree.leaves_with_path(variables)}
+    assert names == {"kernel", "embedding", "scale"}
+
+
+def test_a_transformer_computes_in_half_precision_with_whole_parameters():
+    module, variables = of_transformer(dtype=jnp.bfloat16)
+    assert {x.dtype for x in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+    logits = module.apply(variables, TOKENS)
+    assert logits.dtype == jnp.float32
+    plain, _ = of_transformer()
+    expected = plain.apply(variables, TOKENS)
+    # bfloat16 has 8 significant bits.
+    np.testing.assert_allclose(logits, expected, atol=0.05)
+    assert np.any(logits != expected)

@@ -75,7 +75,7 @@ def help_of(**how):
 def test_help_shows_the_defaults():
     shown = help_of()
     assert "number of workers, m; 4" in shown
-    assert "one of digits, cifar10; digits" in shown
+    assert "one of digits, cifar10, tiny_shakespeare; digits" in shown
     assert "weight decay of the optimizer; 0.0001" in shown
     assert "crop and flip images at random; no" in shown
     assert "tables show the first; consensus" in shown

@@ -145,6 +145,14 @@ def test_another_run_is_refused(tmp_path_factory, options, message):
         run(other, directory)
 
 
+def test_a_run_whose_rate_follows_a_cosine_keeps_its_length(tmp_path):
+    config = config_of(schedule="warmup_cosine", learning_rate=0.01)
+    assert_same_when_stopped(config, tmp_path)
+    longer = dataclasses.replace(config, num_rounds=6)
+    with pytest.raises(ValueError, match="different config: num_rounds was 5, now 6"):
+        run(longer, tmp_path / "whole")
+
+
 def test_no_checkpoint_is_made_of_what_diverged(tmp_path):
     config = config_of("local_sgd", learning_rate=1e30, num_rounds=8)
     with pytest.raises(FloatingPointError, match=r"in round \d of local_sgd, worker "):

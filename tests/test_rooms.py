@@ -13,7 +13,7 @@ ROOT = pathlib.Path(experiments.__file__).parent
 ROOMS = """
 examples cli links
 processes pages
-paper
+paper language
 measured planning robustness tuning
 """
 LEVEL = {

@@ -8,7 +8,14 @@ from typing import Annotated, Literal, get_args, get_origin
 import jax
 
 from olsgd_jax import REDUCTIONS, STRATEGIES
-from olsgd_jax.training import DATASETS, MODELS, PARTITIONS, Config, option_types
+from olsgd_jax.training import (
+    DATASETS,
+    MODELS,
+    OPTIMIZERS,
+    PARTITIONS,
+    Config,
+    option_types,
+)
 from olsgd_jax.training import add_process_options as add_process_options
 from olsgd_jax.training import count as count
 from olsgd_jax.training import join_as_asked as join_as_asked
@@ -18,6 +25,7 @@ _NAMES = {
     "dataset": DATASETS,
     "partition": PARTITIONS,
     "model": MODELS,
+    "optimizer": OPTIMIZERS,
     "strategy": STRATEGIES,
     "reduction": REDUCTIONS,
 }

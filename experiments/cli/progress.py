@@ -65,6 +65,11 @@ def describe_change(before: Layout, after: Layout) -> str:
 
 
 def _text(record: Record) -> str:
+    if record.tokens is not None:
+        return (
+            f"{record.tokens / record.seconds:,.0f} tokens/s  loss "
+            f"{record.train_loss:.3f}  perplexity {record.test_perplexity:.2f}"
+        )
     rate = record.examples / record.seconds
     return (
         f"{rate:,.0f} examples/s  loss {record.train_loss:.3f}  "

@@ -28,4 +28,8 @@ def _scalars(record: Record) -> dict[str, float]:
     scalars = {name: getattr(record, name) for name in FIELDS}
     for which, test in record.tests.items():
         scalars |= {f"test/{which}_{k}": x for k, x in test._asdict().items()}
+        if record.tokens is not None:
+            scalars[f"test/{which}_perplexity"] = test.perplexity
+    if record.tokens is not None:
+        scalars["tokens"] = record.tokens
     return scalars

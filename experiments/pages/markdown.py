@@ -22,6 +22,9 @@ def to_markdown(
             if images:
                 blocks.append(f"![{escape(picture.title)}]({images[name]})")
                 blocks.append(escape(picture.note))
+        for quote in section.quotes:
+            lines = html.escape(quote.text, quote=False)
+            blocks += [f"### {escape(quote.title)}", f"<pre>\n{lines}\n</pre>"]
     return "\n\n".join(block for block in blocks if block.strip("# ")) + "\n"
 
 

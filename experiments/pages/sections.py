@@ -26,6 +26,13 @@ class Picture(NamedTuple):
     note: str = ""
 
 
+class Quote(NamedTuple):
+    """Lines of text that are shown as they are."""
+
+    title: str
+    text: str
+
+
 class Section(NamedTuple):
     """The answer to one question."""
 
@@ -35,6 +42,7 @@ class Section(NamedTuple):
     pictures: Sequence[Picture] = ()
     folded: bool = False  # hidden until the reader opens it
     answer: str = ""  # the conclusion, in one sentence
+    quotes: Sequence[Quote] = ()
 
 
 def slug(text: str) -> str:

@@ -19,6 +19,8 @@ def section(runs: Iterable[Run]) -> Section | None:
     for run in sorted(runs, key=lambda run: run.config["seed"]):
         if run.facts:
             config, counts = run.config, run.facts["histogram"]
+            if len(counts[0]) == 1:  # windows of a text have no classes
+                continue
             what = config["dataset"], config["partition"], len(counts)
             found.setdefault(what, (config["seed"], counts))
     pictures = []

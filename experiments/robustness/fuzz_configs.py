@@ -5,7 +5,7 @@ from typing import Literal, get_args, get_origin
 from hypothesis import strategies as st
 
 from olsgd_jax import STRATEGIES
-from olsgd_jax.training import PARTITIONS, Config, option_types
+from olsgd_jax.training import OPTIMIZERS, PARTITIONS, Config, option_types
 from olsgd_jax.types import EvaluatedModel
 
 TYPES = option_types(Config)
@@ -32,16 +32,23 @@ GOOD: dict[str, st.SearchStrategy] = {
     "augment": st.just(False),
     "model": st.just("mlp"),
     "width": st.one_of(st.none(), st.integers(1, 12)),
+    "depth": st.one_of(st.none(), st.integers(1, 3)),
+    "tie_weights": st.just(True),  # the mlp has nothing to tie
     "dropout": st.floats(0, 0.9),
     "strategy": st.sampled_from(sorted(STRATEGIES)),
     "reduction": st.sampled_from(["exact", "low_rank"]),
     "num_workers": st.integers(1, 8),
     "sync_period": st.integers(1, 4),
     "batch_size": st.integers(1, 8),
+    "optimizer": st.sampled_from(sorted(OPTIMIZERS)),
     "learning_rate": st.floats(1e-4, 1),
     "warmup_epochs": st.floats(0, 10),
     "decay_epochs": st.lists(st.floats(0.01, 10), max_size=3),
+    "warmup_steps": st.integers(0, 1),
+    "final_fraction": st.floats(0, 1),
     "momentum": st.floats(0, 0.99),
+    "beta2": st.floats(0, 0.999),
+    "clip_norm": st.one_of(st.none(), st.floats(0.01, 10)),
     "weight_decay": st.floats(0, 0.01),
     "seed": st.integers(0, 2**32 - 1),
     "evaluate": st.lists(
@@ -93,6 +100,17 @@ _SIZES = {
 SIZES = st.sampled_from([(name, x) for name, own in _SIZES.items() for x in own])
 
 
+def _unused(options: dict) -> tuple[str, ...]:
+    """Names what schedule and optimizer have no use for, which would be refused."""
+    of_schedule = {
+        "steps": ("warmup_steps", "final_fraction"),
+        "warmup_cosine": ("warmup_epochs", "decay_epochs"),
+    }
+    is_sgd = options.get("optimizer", Config.optimizer) == "sgd"
+    unused = of_schedule[options.get("schedule", Config.schedule)]
+    return (*unused, "beta2") if is_sgd else unused
+
+
 @st.composite
 def configs(draw: st.DrawFn) -> dict:
     """Draws the options of a config of two rounds, up to two of them odd."""
@@ -102,6 +120,8 @@ def configs(draw: st.DrawFn) -> dict:
         options["strategy_args"] = draw(ARGS[strategy])
     if options.get("reduction") == "low_rank" and draw(st.booleans()):
         options["reduction_args"] = draw(RANKS)
+    for name in _unused(options):
+        options.pop(name, None)
     options["num_rounds"] = 2
     odd = st.one_of(
         st.tuples(st.sampled_from(tuple(TYPES)), ODD),

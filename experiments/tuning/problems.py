@@ -1,9 +1,8 @@
 """Two small problems: a language model with AdamW, and digits with SGD."""
 
 import os
-import pathlib
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -15,6 +14,7 @@ from olsgd_jax.training import MLP, load_dataset
 from olsgd_jax.types import ArrayTree
 
 CONTEXT = 64  # characters that the language model sees
+VALIDATION = 55_770  # characters of the test text that it is evaluated on
 
 
 class Problem(NamedTuple):
@@ -71,11 +71,9 @@ class GPT(nn.Module):
 
 def gpt(data_dir: str | os.PathLike | None, width: int = 64, depth: int = 2) -> Problem:
     """Sets up the language model, with AdamW."""
-    train, test = (read_text(data_dir, split) for split in ("train", "validation"))
-    characters = np.array(sorted(set(train + test)), np.uint8)
-    codes = np.zeros(256, np.int32)
-    codes[characters] = np.arange(len(characters), dtype=np.int32)
-    train, test = (codes[np.frombuffer(text, np.uint8)] for text in (train, test))
+    data = load_dataset("tiny_shakespeare", data_dir)
+    train = np.append(data.train_inputs, data.train_labels[-1:])
+    test = data.test_inputs[:VALIDATION]
 
     def windows(text: np.ndarray, begin: np.ndarray) -> tuple:
         rows = text[begin[..., None] + np.arange(CONTEXT + 1)]
@@ -92,28 +90,8 @@ def gpt(data_dir: str | os.PathLike | None, width: int = 64, depth: int = 2) -> 
 
     held_out = windows(test, np.linspace(0, len(test) - CONTEXT - 1, 128).astype(int))
     return Problem(
-        GPT(len(characters), width, depth), optimizer, 12, examples, held_out
+        GPT(data.num_classes, width, depth), optimizer, 12, examples, held_out
     )
-
-
-def read_text(data_dir: str | os.PathLike | None, split: str) -> bytes:
-    """Reads a split of Tiny Shakespeare, prepared by TensorFlow Datasets."""
-    root = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    root = pathlib.Path(root).expanduser()
-    if not (root / "tiny_shakespeare").is_dir():
-        raise FileNotFoundError(
-            f"data_dir must hold tiny_shakespeare, got {root}, which does not; set "
-            "--data-dir or TFDS_DATA_DIR to a directory of TensorFlow Datasets that "
-            "does, or leave it out with --tasks digits"
-        )
-    import tensorflow_datasets as tfds
-
-    source = tfds.data_source(
-        "tiny_shakespeare", split=split, data_dir=root, download=False
-    )
-    # It declares another type than it has.
-    [example] = cast(Sequence[dict[str, bytes]], source)
-    return example["text"]
 
 
 def digits() -> Problem:

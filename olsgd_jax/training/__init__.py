@@ -16,6 +16,7 @@ from olsgd_jax.training.cluster.preemption import RESUMABLE, PreemptedError, Pre
 from olsgd_jax.training.cluster.rendezvous import SECRET
 from olsgd_jax.training.command_line import add_process_options, count, join_as_asked
 from olsgd_jax.training.components import (
+    OPTIMIZERS,
     Components,
     build,
     build_reduction,
@@ -35,6 +36,7 @@ from olsgd_jax.training.data.partition import (
     PARTITIONS,
     label_histogram,
     make_partition,
+    partition_contiguous,
     partition_dirichlet,
     partition_iid,
     partition_paper_non_iid,
@@ -60,6 +62,7 @@ from olsgd_jax.training.records.types import (
 )
 from olsgd_jax.training.recovery.divergence import DivergedError
 from olsgd_jax.training.recovery.rollback import RollbackPolicy
+from olsgd_jax.training.sampling import sample_text
 from olsgd_jax.training.tasks import Task, classification
 
 __all__ = [
@@ -68,6 +71,7 @@ __all__ = [
     "FOLLOWED",
     "MLP",
     "MODELS",
+    "OPTIMIZERS",
     "PARTITIONS",
     "RESUMABLE",
     "SECRET",
@@ -120,10 +124,12 @@ __all__ = [
     "normalise",
     "option_types",
     "outline_dataset",
+    "partition_contiguous",
     "partition_dirichlet",
     "partition_iid",
     "partition_paper_non_iid",
     "read_records",
+    "sample_text",
     "train",
     "variables",
     "versions",

@@ -3,12 +3,12 @@
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from olsgd_jax._checks import check_count, check_seed
 from olsgd_jax.reductions import REDUCTIONS
 from olsgd_jax.strategies import STRATEGIES
-from olsgd_jax.training.options import between, settle_options
+from olsgd_jax.training.options import between, settle_options, whole
 from olsgd_jax.types import Dtype, EvaluatedModel, Mapping, ModelStatePolicy, Option
 
 
@@ -48,8 +48,9 @@ class Config:
     config is made, and what `reduction_args` leaves out the reduction's, so that a
     record says what ran. To change the strategy of a config, change both:
     `replace(config, strategy="slowmo", strategy_args=None)`. `train` looks up the names
-    of data sets, partitions, models, strategies and reductions. An epoch is the number
-    of local steps in which workers go through their examples once, on average.
+    of data sets, partitions, models, optimizers, strategies and reductions. An epoch is
+    the number of local steps in which workers go through their examples once, on
+    average.
 
     >>> from olsgd_jax.training import Config
     >>> Config(num_workers=8).strategy_args
@@ -65,6 +66,9 @@ class Config:
     data_dir: Annotated[
         str | None, _check_path, "directory of data sets; None: TFDS_DATA_DIR"
     ] = None
+    context: Annotated[
+        int, check_count, "length of the windows of a text, in characters"
+    ] = 64
     partition: Annotated[str, "a name in PARTITIONS"] = "iid"
     concentration: Annotated[
         float, between(0, 1e12, "(]"), "concentration of the partition dirichlet"
@@ -76,8 +80,19 @@ class Config:
     width: Annotated[
         int | None, check_count, "width of the first layer; None: the model's own"
     ] = None
+    depth: Annotated[
+        int | None,
+        check_count,
+        "hidden layers of mlp, layers of transformer; None: the model's own",
+    ] = None
+    num_heads: Annotated[
+        int | None, check_count, "heads of transformer; None: the model's own"
+    ] = None
+    tie_weights: Annotated[
+        bool, "one matrix for inputs and logits of transformer, instead of two"
+    ] = True
     dropout: Annotated[
-        float, _below_1, "dropout rate of the hidden layer of mlp, in [0, 1)"
+        float, _below_1, "dropout rate in mlp and transformer, in [0, 1)"
     ] = 0.0
     dtype: Annotated[Dtype, "dtype of the computation; parameters are float32"] = (
         "float32"
@@ -108,20 +123,40 @@ class Config:
     ] = None
 
     batch_size: Annotated[int, check_count, "examples per worker and local step"] = 32
+    optimizer: Annotated[str, "a name in OPTIMIZERS"] = "sgd"
     learning_rate: Annotated[float, _positive, "base learning rate, γ"] = 0.1
     scale_learning_rate: Annotated[
         bool, "warm up to learning_rate x num_workers x batch_size / 128"
     ] = False
+    schedule: Annotated[
+        Literal["steps", "warmup_cosine"],
+        "steps: warm up and decay by epochs; warmup_cosine: rise from 0, then fall "
+        "along a cosine until the last local step",
+    ] = "steps"
     warmup_epochs: Annotated[
-        float, _not_negative, "epochs from the base rate to the scaled one"
+        float, _not_negative, "steps: epochs from the base rate to the scaled one"
     ] = 0.0
     decay_epochs: Annotated[
         Sequence[Annotated[float, _after_start]],
-        "epochs after which the learning rate falls to a tenth",
+        "steps: epochs after which the learning rate falls to a tenth",
     ] = ()
+    warmup_steps: Annotated[
+        int, whole(0), "warmup_cosine: local steps until the full rate"
+    ] = 0
+    final_fraction: Annotated[
+        float,
+        between(0, 1, "[]"),
+        "warmup_cosine: the last learning rate, as a fraction of the full one",
+    ] = 0.1
     momentum: Annotated[
-        float, _below_1, "Nesterov momentum of the optimizer; 0: plain SGD"
+        float, _below_1, "Nesterov momentum of sgd and muon, β₁ of adamw; 0: none"
     ] = 0.9
+    beta2: Annotated[
+        float, _below_1, "decay of mean squared gradients in adamw and muon, β₂"
+    ] = 0.999
+    clip_norm: Annotated[
+        float | None, _positive, "largest norm of a worker's gradient; None: any norm"
+    ] = None
     weight_decay: Annotated[float, _not_negative, "weight decay of the optimizer"] = (
         1e-4
     )

@@ -24,7 +24,8 @@ class Facts(NamedTuple):
     bytes_per_round: Whole  # sent by one worker, as its reduction writes them
     num_steps: Whole  # local steps of each worker in the whole run
     num_epochs: Amount  # passes over the workers' examples, on average
-    histogram: list[list[int]]  # examples by worker and class
+    # Examples by worker and class; windows of a text all count as one class.
+    histogram: list[list[int]]
 
 
 def describe(config: Config, components: Components | None = None) -> Facts:
@@ -52,17 +53,18 @@ def describe(config: Config, components: Components | None = None) -> Facts:
         worker_round, state, components.batches(1), num_workers=config.num_workers
     )
     num_steps = config.num_steps(config.num_rounds)
-    num_examples = sum(map(len, components.shards))
-    histogram = label_histogram(
-        components.dataset.train_labels,
-        components.shards,
-        components.dataset.num_classes,
-    )
+    dataset, shards = components.dataset, components.shards
+    if dataset.kind == "text":
+        histogram = [[len(shard)] for shard in shards]
+    else:
+        counts = label_histogram(dataset.train_labels, shards, dataset.num_classes)
+        histogram = counts.tolist()
+    num_examples = num_steps * config.num_workers * config.batch_size
     return Facts(
         num_parameters=sum(x.size for x in jax.tree.leaves(state.params))
         // config.num_workers,
         bytes_per_round=num_bytes,
         num_steps=num_steps,
-        num_epochs=num_steps * config.num_workers * config.batch_size / num_examples,
-        histogram=histogram.tolist(),
+        num_epochs=num_examples / dataset.epoch_size(shards),
+        histogram=histogram,
     )

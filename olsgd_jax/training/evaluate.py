@@ -1,20 +1,26 @@
-"""Loss and accuracy of one model on held-out data."""
+"""Loss and accuracy of one model on held-out data.
+
+Both are means over labels: one per example, or one per token of a text.
+"""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from olsgd_jax.training.data.dataset import NO_LABEL
 from olsgd_jax.training.options import between
 from olsgd_jax.training.tasks import Task
 from olsgd_jax.types import ArrayTree, ModelState, Params
 
 CHUNK = 4096
-"""Number of examples evaluated at a time."""
+"""Number of labels evaluated at a time."""
 
 
 class Evaluation(NamedTuple):
@@ -25,9 +31,14 @@ class Evaluation(NamedTuple):
     0.9
     """
 
-    loss: float  # mean cross-entropy
+    loss: float  # mean cross-entropy, in nats
     # Fraction of labels that got the highest logit.
     accuracy: Annotated[float, between(0, 1, "[]")]
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss): as many equally likely labels are as hard to predict."""
+        return math.exp(self.loss) if self.loss < 709 else math.inf
 
 
 def evaluate(
@@ -35,16 +46,18 @@ def evaluate(
     params: Params,
     model_state: ModelState,
     inputs: np.ndarray,
-    labels: Int[np.ndarray, " examples"],
+    labels: Int[np.ndarray, "examples ..."],
 ) -> Evaluation:
     """Measures the loss and the accuracy of one model.
+
+    Every label counts the same, except `NO_LABEL`, which does not count.
 
     Args:
       task: the task; its `predict` must return logits.
       params: parameters without a worker axis, as from `model_of`.
       model_state: model state that belongs to them.
       inputs: examples on the leading axis.
-      labels: labels of the same examples.
+      labels: labels of the same examples: one for each, or one for each position.
 
     >>> import numpy as np
     >>> from olsgd_jax.training import Task, evaluate
@@ -62,10 +75,12 @@ def evaluate(
             "labels must be as many as inputs and at least one, "
             f"got {len(labels)} labels and {len(inputs)} inputs"
         )
-    parts = [slice(first, first + CHUNK) for first in range(0, len(labels), CHUNK)]
+    size = max(1, CHUNK * len(labels) // labels.size)  # of a part, in examples
+    parts = [slice(first, first + size) for first in range(0, len(labels), size)]
     sums = [_sums(predict, params, model_state, inputs[i], labels[i]) for i in parts]
     loss, num_correct = np.sum(np.array(sums, np.float64), axis=0)
-    return Evaluation(float(loss / len(labels)), float(num_correct / len(labels)))
+    num_labels = np.sum(labels != NO_LABEL)
+    return Evaluation(float(loss / num_labels), float(num_correct / num_labels))
 
 
 @functools.partial(jax.jit, static_argnames="predict")
@@ -74,9 +89,10 @@ def _sums(
     params: Params,
     model_state: ModelState,
     inputs: jax.Array,
-    labels: Int[Array, " examples"],
+    labels: Int[Array, "examples ..."],
 ) -> tuple[Float[Array, ""], Int[Array, ""]]:
     logits = predict(params, model_state, inputs)
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     is_correct = logits.argmax(axis=-1).astype(labels.dtype) == labels
-    return loss.sum(), is_correct.sum()
+    counts = labels != NO_LABEL
+    return jnp.where(counts, loss, 0).sum(), (counts & is_correct).sum()

@@ -41,9 +41,10 @@ def classification(
 ) -> Task:
     """Makes a task from a Flax module that maps inputs to one logit per class.
 
-    Batches are dicts with `inputs` and integer `labels`. The module must accept the
-    argument `train`. It may use dropout (rng `dropout`) and have variables other than
-    `params`, which become the model state.
+    Batches are dicts with `inputs` and integer `labels`, one for each vector of logits:
+    for each example, or for each position in a window of text. The loss is their mean.
+    The module must accept the argument `train`. It may use dropout (rng `dropout`) and
+    have variables other than `params`, which become the model state.
 
     Args:
       module: a linen module.

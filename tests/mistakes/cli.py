@@ -40,6 +40,9 @@ MISTAKES = {
     "`train --preset cpu --epochs nan`": command(
         train, "--preset", "cpu", "--epochs", "nan"
     ),
+    "`train --preset nanogpt_cpu --epochs 3`": command(
+        train, "--preset", "nanogpt_cpu", "--epochs", 3
+    ),
     "`train --preset cpu --num-workers 0`": command(
         train, "--preset", "cpu", "--num-workers", 0
     ),

@@ -50,6 +50,11 @@ MISTAKES = {
     '`learning_rate="fast"`': trained(learning_rate="fast"),
     "`learning_rate=1e20`, and the run diverges": trained(learning_rate=1e20),
     "`momentum=1.0`": trained(momentum=1.0),
+    '`optimizer="adam"`': trained(optimizer="adam"),
+    '`beta2=0.99` with `optimizer="sgd"`': trained(beta2=0.99),
+    "`warmup_steps=4` in a run of four local steps": trained(
+        schedule="warmup_cosine", warmup_steps=4
+    ),
     "`decay_epochs=3.0`": trained(decay_epochs=3.0),
     "`seed=-1`": trained(seed=-1),
     "`data_dir=3`": trained(data_dir=3),
@@ -68,6 +73,6 @@ MISTAKES = {
         strategy_args={"rank": 2}
     ),
     '`strategy_args={"pullback": 2.0}`': trained(strategy_args={"pullback": 2.0}),
-    "`dropout=0.5` with a network other than `mlp`": dropout_of_a_resnet,
+    "`dropout=0.5` with a network that has none": dropout_of_a_resnet,
     "an option that does not exist": lambda tmp: Config(learning_rat=0.1),
 }

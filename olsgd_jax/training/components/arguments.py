@@ -1,9 +1,11 @@
 """Builders that a config names, called with the numbers that it gives."""
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from olsgd_jax.training.config import Config
 from olsgd_jax.types import Option
 
 Built = TypeVar("Built")
@@ -52,6 +54,32 @@ def built(
     except (TypeError, ValueError) as error:
         # All arguments are numbers, so their values must be wrong.
         raise ValueError(f"{kind}_args: {error}") from error
+
+
+def check_left_out(
+    config: Config, options: Iterable[str], kind: str, name: str
+) -> None:
+    """Raises if a config sets options that what it names does not use.
+
+    Args:
+      config: options of the run.
+      options: names of the options that are not used.
+      kind: name of the option that names what does not use them.
+      name: its value.
+
+    >>> from olsgd_jax.training import Config
+    >>> check_left_out(Config(dropout=0.5), ["dropout"], "model", "resnet8")
+    Traceback (most recent call last):
+    ValueError: dropout must be left out with model resnet8, which has no use ...
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(Config)}
+    for option in options:
+        value = getattr(config, option)
+        if value != defaults[option]:
+            raise ValueError(
+                f"{option} must be left out with {kind} {name}, which has no use for "
+                f"it, got {value}"
+            )
 
 
 def _as_flag(name: str, value: float) -> bool:

@@ -8,13 +8,16 @@ import jax
 import optax
 from jax.sharding import Mesh
 
+from olsgd_jax._checks import check_choice
 from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.round.consensus import check_kept
 from olsgd_jax.round.local_steps import WorkerState
 from olsgd_jax.round.state import init_state
 from olsgd_jax.strategies.base import Strategy
-from olsgd_jax.training.components.optimizer import build_optimizer, build_schedule
+from olsgd_jax.training.components.arguments import check_left_out
+from olsgd_jax.training.components.optimizer import build_optimizer
 from olsgd_jax.training.components.reduction import build_reduction
+from olsgd_jax.training.components.schedule import build_schedule
 from olsgd_jax.training.components.strategy import build_strategy
 from olsgd_jax.training.config import Config
 from olsgd_jax.training.data.batches import make_batches
@@ -22,6 +25,7 @@ from olsgd_jax.training.data.dataset import Dataset
 from olsgd_jax.training.data.images import crop_and_flip, normalise
 from olsgd_jax.training.data.named_datasets import load_dataset
 from olsgd_jax.training.data.partition import make_partition
+from olsgd_jax.training.data.windows import in_windows
 from olsgd_jax.training.models import MODELS, make_model
 from olsgd_jax.training.tasks import Task, classification
 from olsgd_jax.types import Batch, Shards
@@ -37,7 +41,7 @@ class Components(NamedTuple):
     ([720, 720], 10)
     """
 
-    dataset: Dataset
+    dataset: Dataset  # a text is in windows
     shards: Shards  # indices of every worker's examples
     task: Task
     schedule: optax.Schedule  # local steps so far -> learning rate
@@ -54,7 +58,7 @@ def build(config: Config, dataset: Dataset | None = None) -> Components:
 
     Args:
       config: options of the run.
-      dataset: what to learn from; loaded by default.
+      dataset: what to learn from; loaded by default. A text is one row of tokens.
 
     >>> from olsgd_jax.training import Config, build
     >>> components = build(Config(strategy="local_sgd"))
@@ -63,6 +67,8 @@ def build(config: Config, dataset: Dataset | None = None) -> Components:
     """
     if dataset is None:
         dataset = load_dataset(config.dataset, config.data_dir)
+    if dataset.kind == "text":
+        dataset = in_windows(dataset, config.context)
     shards = make_partition(
         config.partition,
         dataset.train_labels,
@@ -72,7 +78,7 @@ def build(config: Config, dataset: Dataset | None = None) -> Components:
     )
     task = build_task(config, dataset)
     _check_memory(config, dataset, task)
-    schedule = build_schedule(config, sum(map(len, shards)))
+    schedule = build_schedule(config, dataset.epoch_size(shards))
     strategy = build_strategy(config, schedule)
     optimizer = build_optimizer(config, schedule)
     reduction = build_reduction(config)
@@ -129,12 +135,13 @@ def build_task(config: Config, dataset: Dataset) -> Task:
     >>> sum(x.size for x in jax.tree.leaves(params))
     2410
     """
-    options = {"dropout": config.dropout} if config.model == "mlp" else {}
+    _check_fit(config, dataset.kind)
+    given = {name: getattr(config, name) for name in MODELS[config.model].options}
+    options = {name: value for name, value in given.items() if value is not None}
     module = make_model(
         config.model, dataset.num_classes, config.width, config.dtype, **options
     )
     one_batch = dataset.train_inputs[:1]
-    _check_fit(config, one_batch.ndim)
     return classification(
         module,
         jax.ShapeDtypeStruct(one_batch.shape, one_batch.dtype),
@@ -173,24 +180,23 @@ def build_mesh(config: Config) -> Mesh | None:
     return worker_mesh(slots * num_processes, chosen)
 
 
-def _check_fit(config: Config, ndim: int) -> None:
-    """Raises unless model and options fit a data set of images, or of vectors."""
-    kind = "images" if ndim == 4 else "vectors"
-    if ndim not in MODELS[config.model].inputs:
-        names = [name for name, model in MODELS.items() if ndim in model.inputs]
+def _check_fit(config: Config, kind: str) -> None:
+    """Raises unless model and options fit a data set of this kind."""
+    check_choice("model", config.model, tuple(MODELS))
+    model = MODELS[config.model]
+    if kind not in model.inputs:
+        names = [name for name, model in MODELS.items() if kind in model.inputs]
         raise ValueError(
             f"model must be one of {', '.join(names)} for {config.dataset}, which has "
             f"{kind}, got {config.model!r}"
         )
-    if config.augment and ndim != 4:
+    if config.augment and kind != "images":
         raise ValueError(
             f"augment must be False for {config.dataset}, which has {kind}"
         )
-    if config.dropout and config.model != "mlp":
-        raise ValueError(
-            f"dropout must be 0 for {config.model}, which has no such layer, "
-            f"got {config.dropout}"
-        )
+    every = dict.fromkeys(x for model in MODELS.values() for x in model.options)
+    unused = [name for name in every if name not in model.options]
+    check_left_out(config, unused, "model", config.model)
 
 
 def _check_memory(config: Config, dataset: Dataset, task: Task) -> None:

@@ -12,16 +12,19 @@ examples of one pass and the first of the next. Nothing has to be remembered bet
 rounds, and the sync period does not change the order of the examples. A worker with a
 smaller shard goes through it more often.
 
-A process reads and holds only the examples of its own workers.
+A process reads and holds only the examples of its own workers. Windows of a text share
+their characters, so a process holds the whole text instead, once.
 """
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Int
+from numpy.lib.array_utils import byte_bounds
 
 from olsgd_jax._checks import check_count, check_seed
 from olsgd_jax.types import Batch, Shards
@@ -44,7 +47,8 @@ def make_batches(
 
     Args:
       examples: a tree of NumPy arrays whose leading axis is the example, such as
-        {"inputs": ..., "labels": ...}. Those of this process's workers are copied.
+        {"inputs": ..., "labels": ...}. Those of this process's workers are copied,
+        unless examples overlap in memory.
       shards: indices of every worker's examples, as `make_partition` gives them.
       sync_period: τ, local steps in a round.
       batch_size: examples per worker and local step; at most the size of the
@@ -72,8 +76,8 @@ def make_batches(
     workers = _local_workers(len(shards), mesh)
     streams = [make_stream(len(shards[i]), seed, i, reshuffle) for i in workers]
     all_own = np.concatenate([shards[i] for i in workers])
-    held = jax.tree.map(lambda x: x[all_own], examples)
-    # Where the examples of each worker begin among those that are held.
+    held = jax.tree.map(lambda x: _held(x, all_own), examples)
+    # Where the examples of each worker begin among those of all own workers.
     begins = np.cumsum([0] + [len(shards[i]) for i in workers[:-1]])
 
     def batches(round: int) -> Batch:
@@ -85,21 +89,40 @@ def make_batches(
             for i, stream, begin in zip(workers, streams, begins, strict=True)
         }
 
-        def take(x: np.ndarray) -> jax.Array:
+        def take(x: Held) -> jax.Array:
             def part(index: tuple[slice, ...] | None) -> np.ndarray:
                 chosen, *steps_and_batch = (index or (slice(None),))[:3]
                 taken = np.stack([indices[i] for i in range(len(shards))[chosen]])
-                return x[taken[:, *steps_and_batch]]
+                return x.take(taken[:, *steps_and_batch])
 
             if mesh is None:
                 return jax.device_put(part(None))
-            shape = (len(shards), num_steps, batch_size, *x.shape[1:])
-            sharding = batch_shardings(jax.ShapeDtypeStruct(shape, x.dtype), mesh)
+            shape = (len(shards), num_steps, batch_size, *x.array.shape[1:])
+            whole = jax.ShapeDtypeStruct(shape, x.array.dtype)
+            sharding = batch_shardings(whole, mesh)
             return jax.make_array_from_callback(shape, sharding, part)
 
-        return jax.tree.map(take, held)
+        return jax.tree.map(take, held, is_leaf=lambda x: isinstance(x, Held))
 
     return batches
+
+
+class Held(NamedTuple):
+    """Examples of this process's workers, one worker after the other."""
+
+    array: np.ndarray
+    rows: Int[np.ndarray, " own"] | None  # where they are in it; None: it has no others
+
+    def take(self, numbers: Int[np.ndarray, "*numbers"]) -> np.ndarray:
+        """Copies some of the examples."""
+        return self.array[numbers if self.rows is None else self.rows[numbers]]
+
+
+def _held(x: np.ndarray, all_own: Int[np.ndarray, " own"]) -> Held:
+    low, high = byte_bounds(x)
+    if high - low < x.nbytes:  # a copy would repeat what examples have in common
+        return Held(x, all_own)
+    return Held(x[all_own], None)
 
 
 def make_stream(

@@ -7,8 +7,6 @@ Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images
 """
 
 import functools
-import hashlib
-import importlib
 import io
 import os
 import pathlib
@@ -23,6 +21,11 @@ from rich.progress import track
 from olsgd_jax._extras import needs_extra
 from olsgd_jax.training.data.array_cache import cache_directory, cached_arrays
 from olsgd_jax.training.data.dataset import Dataset
+from olsgd_jax.training.data.prepared import (
+    fingerprint,
+    prepared_directory,
+    reading_split,
+)
 
 VERSION = "3.0.2"
 """Version of the data set in TensorFlow Datasets."""
@@ -32,9 +35,6 @@ NUM_EXAMPLES = {"train": 50_000, "test": 10_000}
 
 CHUNK = 1000
 """Examples that are read at a time; reading them one by one takes 1.7 times as long."""
-
-NEEDED = ("tensorflow", "importlib_resources")
-"""Packages that tfds needs to prepare data sets, but not to read them."""
 
 
 def cifar10(data_dir: str | os.PathLike | None = None) -> Dataset:
@@ -53,10 +53,8 @@ def cifar10(data_dir: str | os.PathLike | None = None) -> Dataset:
       FileNotFoundError: the data set is missing and cannot be downloaded.
       ValueError: the data set has another version or format, or is incomplete.
     """
-    # The same default as in tfds, which reads it once and takes a second to import.
-    root = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    directory = _prepared(pathlib.Path(root).expanduser())
-    cache = cache_directory(f"cifar10-{VERSION}-{_fingerprint(directory)}")
+    directory = prepared_directory("cifar10", VERSION, data_dir)
+    cache = cache_directory(f"cifar10-{VERSION}-{fingerprint(directory)}")
     arrays = {}
     for split, size in NUM_EXAMPLES.items():
         outline = {
@@ -85,54 +83,9 @@ def cifar10_outline() -> Dataset:
     return Dataset(*arrays, num_classes=10)
 
 
-def _prepared(root: pathlib.Path) -> pathlib.Path:
-    """Finds the directory of the data set; downloads it if it is missing."""
-    directory = root / "cifar10" / VERSION
-    if not directory.is_dir():
-        others = sorted(x.name for x in directory.parent.glob("[0-9]*.*.*"))
-        if others:
-            raise ValueError(
-                f"data_dir must hold cifar10 in version {VERSION}, got "
-                f"{', '.join(others)} in {directory.parent}; use another directory"
-            )
-        _download(root)
-    return directory
-
-
-def _download(root: pathlib.Path) -> None:
-    try:
-        for package in NEEDED:
-            importlib.import_module(package)
-        import tensorflow_datasets as tfds
-
-        tfds.builder(
-            f"cifar10:{VERSION}", data_dir=root, file_format="array_record"
-        ).download_and_prepare()
-    except Exception as error:  # tfds has its own errors of network and disk
-        raise FileNotFoundError(
-            f"data_dir must hold cifar10/{VERSION}, got {root}, where it is not and "
-            f"cannot be downloaded ({error}); set --data-dir or TFDS_DATA_DIR to a "
-            "directory that has it, or run once with a network and with pip install "
-            '"olsgd_jax[data]"'
-        ) from error
-
-
-def _fingerprint(directory: pathlib.Path) -> str:
-    """Identifies the files of a directory, without reading them."""
-    files = [(x.name, x.stat()) for x in sorted(directory.iterdir())]
-    lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
-
-
 def _decode(directory: pathlib.Path, split: str) -> dict[str, np.ndarray]:
-    try:
+    with reading_split(directory, split):
         return _decode_images(directory.parents[1], split)
-    except Exception as error:  # tfds and array_record raise many kinds
-        raise ValueError(
-            f"data_dir must hold all of cifar10 as array_record, got {directory}, "
-            f"whose {split} split cannot be read ({error}); use another directory, or "
-            "delete that one and get it again"
-        ) from error
 
 
 class _Source(Protocol):  # the methods of tfds.data_source that its type leaves out

@@ -13,6 +13,10 @@ from olsgd_jax._extras import needs_extra
 from olsgd_jax.training.data.array_cache import cache_directory, cached_arrays
 from olsgd_jax.training.data.cifar10 import cifar10, cifar10_outline
 from olsgd_jax.training.data.dataset import Dataset
+from olsgd_jax.training.data.tiny_shakespeare import (
+    tiny_shakespeare,
+    tiny_shakespeare_outline,
+)
 
 
 def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
@@ -42,7 +46,7 @@ def digits(data_dir: str | os.PathLike | None = None) -> Dataset:
         arrays = cached_arrays(cache, outline, _split_digits)
     except OSError:  # there is no place to keep them
         arrays = _split_digits()
-    return Dataset(**arrays, num_classes=10)
+    return Dataset(**arrays, num_classes=10, alphabet=None)
 
 
 def _split_digits() -> dict[str, np.ndarray]:
@@ -66,7 +70,7 @@ def _split_digits() -> dict[str, np.ndarray]:
 
 
 def _digits_outline() -> Dataset:
-    return Dataset(**_split_digits(), num_classes=10)
+    return Dataset(**_split_digits(), num_classes=10, alphabet=None)
 
 
 class Source(NamedTuple):
@@ -80,6 +84,7 @@ class Source(NamedTuple):
 DATASETS = {
     "digits": Source(digits, _digits_outline),
     "cifar10": Source(cifar10, cifar10_outline),
+    "tiny_shakespeare": Source(tiny_shakespeare, tiny_shakespeare_outline),
 }
 """Every data set by its name."""
 
@@ -88,7 +93,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     """Loads a data set by its name in `DATASETS`.
 
     Args:
-      name: "digits", which needs no files, or "cifar10".
+      name: "digits", which needs no files, "cifar10" or "tiny_shakespeare".
       data_dir: directory of data sets; by default $TFDS_DATA_DIR, or
         ~/tensorflow_datasets if that is not set.
 

@@ -42,6 +42,33 @@ def partition_iid(num_examples: int, num_workers: int, seed: int) -> Shards:
     return _equal_parts(order, num_workers, num_examples // num_workers)
 
 
+def partition_contiguous(
+    num_examples: int, num_workers: int, overlap: int = 0
+) -> Shards:
+    """Cuts the examples into consecutive parts of equal sizes, one for each worker.
+
+    Args:
+      num_examples: number of examples.
+      num_workers: m.
+      overlap: number of examples after each one that share something with it, as
+        windows of a text share characters. So many examples between two parts are in no
+        shard, so that workers have nothing in common.
+
+    >>> from olsgd_jax.training import partition_contiguous
+    >>> [shard.tolist() for shard in partition_contiguous(10, 2, overlap=2)]
+    [[0, 1, 2, 3], [6, 7, 8, 9]]
+    """
+    _check(num_examples, num_workers, seed=0)
+    size = (num_examples + overlap) // num_workers
+    if size <= overlap:
+        raise ValueError(
+            f"num_workers must leave every worker more than {overlap} examples in a "
+            f"row, as each of them overlaps with the next {overlap}, got {num_workers} "
+            f"workers and {num_examples} examples; use fewer workers"
+        )
+    return [np.arange(i * size, (i + 1) * size - overlap) for i in range(num_workers)]
+
+
 def partition_paper_non_iid(
     labels: Int[np.ndarray, " examples"], num_workers: int, seed: int
 ) -> Shards:
@@ -137,6 +164,9 @@ PARTITIONS: dict[str, Callable[[np.ndarray, int, int, float], Shards]] = {
     "iid": lambda labels, num_workers, seed, concentration: partition_iid(
         len(labels), num_workers, seed
     ),
+    "contiguous": lambda labels, num_workers, seed, concentration: partition_contiguous(
+        len(labels), num_workers, overlap=labels.shape[1] if labels.ndim > 1 else 0
+    ),
     "paper_non_iid": lambda labels, num_workers, seed, concentration: (
         partition_paper_non_iid(labels, num_workers, seed)
     ),
@@ -146,21 +176,28 @@ PARTITIONS: dict[str, Callable[[np.ndarray, int, int, float], Shards]] = {
 }
 """Every partition by its name: labels, num_workers, seed, concentration -> shards."""
 
+OF_TEXTS = ("iid", "contiguous")
+"""Partitions that need no classes."""
+
 
 def make_partition(
     name: str,
-    labels: Int[np.ndarray, " examples"],
+    labels: Int[np.ndarray, "examples ..."],
     num_workers: int,
     seed: int,
     concentration: float = 0.5,
 ) -> Shards:
     """Draws a partition by its name in `PARTITIONS`.
 
+    Windows of a text are dealt like other examples: "iid" gives every worker random
+    windows of the whole text, "contiguous" those of its own part. The other partitions
+    need one class for each example.
+
     Args:
-      name: "iid", "paper_non_iid" or "dirichlet".
-      labels: labels of all examples.
+      name: "iid", "contiguous", "paper_non_iid" or "dirichlet".
+      labels: labels of all examples, or of all windows of a text.
       num_workers: number of workers, m.
-      seed: seed of the draw.
+      seed: seed of the draw; "contiguous" ignores it.
       concentration: parameter of "dirichlet"; the others ignore it.
 
     >>> import numpy as np
@@ -170,6 +207,11 @@ def make_partition(
     16
     """
     check_choice("partition", name, tuple(PARTITIONS))
+    if labels.ndim > 1 and name not in OF_TEXTS:
+        raise ValueError(
+            f"partition must be one of {', '.join(OF_TEXTS)} for a text, whose windows "
+            f"have no class, got {name!r}"
+        )
     return PARTITIONS[name](labels, num_workers, seed, concentration)
 
 

@@ -12,6 +12,7 @@ from olsgd_jax.training.evaluate import evaluate
 from olsgd_jax.training.records.types import Record
 from olsgd_jax.training.recovery.divergence import diverged
 from olsgd_jax.training.recovery.resume import Progress
+from olsgd_jax.training.sampling import sample_text
 
 
 def make_record(
@@ -22,11 +23,14 @@ def make_record(
     bytes_per_step: float,
 ) -> Record:
     """Evaluates the models of a run, and measures how far apart its workers are."""
-    _, _, inputs, labels, _ = components.dataset
-    tests = {}
+    dataset, task = components.dataset, components.task
+    tests, sample = {}, None
     for which in config.evaluate:
         model = model_of(state, components.strategy, which, components.mesh)
-        tests[which] = evaluate(components.task, *model, inputs, labels)
+        tests[which] = evaluate(task, *model, dataset.test_inputs, dataset.test_labels)
+        if dataset.alphabet is not None and sample is None:
+            given = dataset.alphabet, config.context
+            sample = sample_text(task, *model, *given, seed=config.seed)
     apart = spread(state, components.mesh)
     measured = [("test_loss", test.loss) for test in tests.values()]
     for name, value in (*measured, ("spread", apart)):
@@ -43,4 +47,6 @@ def make_record(
         spread=apart,
         bytes_per_step=bytes_per_step,
         seconds=progress.seconds,
+        tokens=None if sample is None else progress.examples * config.context,
+        sample=sample,
     )

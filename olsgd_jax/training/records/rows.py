@@ -4,7 +4,14 @@ import json
 
 from olsgd_jax.training.evaluate import Evaluation
 from olsgd_jax.training.options import check_option, option_types
-from olsgd_jax.training.records.types import Entry, Layout, Record, Resumed, Rollback
+from olsgd_jax.training.records.types import (
+    OF_TEXTS,
+    Entry,
+    Layout,
+    Record,
+    Resumed,
+    Rollback,
+)
 
 ROLLBACK, RESUMED = "rollback", "resumed"  # the only key in a row of that kind
 _NESTED = ("tests", "before", "after", "histogram")  # fields that contain others
@@ -18,13 +25,16 @@ def to_row(entry: Entry) -> dict:
         layouts = {x: getattr(entry, x)._asdict() for x in ("before", "after")}
         return {RESUMED: {"round": entry.round, **layouts}}
     tests = {name: test._asdict() for name, test in entry.tests.items()}
-    return {**entry._asdict(), "tests": tests}
+    row = {**entry._asdict(), "tests": tests}
+    left_out = OF_TEXTS if entry.tokens is None else ()
+    return {name: value for name, value in row.items() if name not in left_out}
 
 
 def fields_of(line: str) -> tuple[str, ...]:
     """Names the fields that the row in a line must hold."""
     kinds = [kind for kind in (ROLLBACK, RESUMED) if f'"{kind}"' in line]
-    return tuple(kinds) or Record._fields
+    left_out = () if '"tokens"' in line else OF_TEXTS
+    return tuple(kinds) or tuple(x for x in Record._fields if x not in left_out)
 
 
 def from_row(row: dict, where: str) -> Entry:
@@ -43,6 +53,7 @@ def from_row(row: dict, where: str) -> Entry:
             for name in ("before", "after")
         }
         return Resumed(found["round"], **layouts)
+    row = {**dict.fromkeys(OF_TEXTS), **row}
     tests = checked(row, Record, where)["tests"]
     if not isinstance(tests, dict) or not tests:
         raise ValueError(f"{where}: tests must hold at least one, got {tests!r}")

@@ -17,6 +17,11 @@ Whole: TypeAlias = Annotated[int, whole(0)]
 Amount: TypeAlias = Annotated[float, between(0, math.inf, "[)")]
 
 
+def _check_text(name: str, value: Option) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text, got {value!r}")
+
+
 class Record(NamedTuple):
     """What was measured at one evaluation.
 
@@ -35,6 +40,10 @@ class Record(NamedTuple):
     spread: Amount  # mean squared distance of the workers to the consensus
     bytes_per_step: Amount  # sent by one worker per local step
     seconds: Amount  # spent in rounds so far, without compilation and evaluation
+    # Of language models alone, so None for all others:
+    tokens: Annotated[int | None, whole(0)] = None  # as `examples`, in tokens
+    # Written by the first evaluated model.
+    sample: Annotated[str | None, _check_text] = None
 
     @property
     def test_loss(self) -> float:
@@ -45,6 +54,20 @@ class Record(NamedTuple):
     def test_accuracy(self) -> float:
         """Test accuracy of the first evaluated model, in [0, 1]."""
         return next(iter(self.tests.values())).accuracy
+
+    @property
+    def test_perplexity(self) -> float:
+        """Test perplexity of the first evaluated model."""
+        return next(iter(self.tests.values())).perplexity
+
+    @property
+    def score(self) -> float:
+        """Says which model of a run is best: the one with the highest score."""
+        return self.test_accuracy if self.tokens is None else -self.test_loss
+
+
+OF_TEXTS = ("tokens", "sample")
+"""Fields that only records of language models have."""
 
 
 class Rollback(NamedTuple):

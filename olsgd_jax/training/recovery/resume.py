@@ -34,7 +34,10 @@ from olsgd_jax.training.recovery.elastic import like_workers, resized
 from olsgd_jax.types import Option
 
 FREE = ("num_workers", "num_rounds", "data_dir", "mapping")
-"""Options that may change when a run resumes."""
+"""Options that may change when a run resumes.
+
+A cosine ends with the run, so under it the number of rounds may not change.
+"""
 
 _PRECISION = "jax_default_matmul_precision"
 
@@ -53,7 +56,7 @@ class Progress(NamedTuple):
 def save(
     checkpoints: Checkpoints, config: Config, state: WorkerState, progress: Progress
 ) -> None:
-    """Saves a run, with its last test accuracy as the score of the checkpoint."""
+    """Saves a run, with the score of its last record as that of the checkpoint."""
     rows = [to_row(record) for record in progress.records]
     facts = {
         **progress._asdict(),
@@ -64,8 +67,8 @@ def save(
         "compiler": compiler_settings(),
         "commit": commit(),
     }
-    accuracies = [record.test_accuracy for record in kept_records(progress.records)]
-    score = accuracies[-1] if accuracies else None
+    scores = [record.score for record in kept_records(progress.records)]
+    score = scores[-1] if scores else None
     checkpoints.save(progress.round, state, facts, score)
 
 
@@ -167,10 +170,13 @@ def _check_same_run(found: dict[str, Option], config: Config) -> None:
             "resume with the version that started the run"
         ) from error
     asked = dataclasses.asdict(config)
+    free = set(FREE)
+    if config.schedule == "warmup_cosine":
+        free.remove("num_rounds")
     changed = [
         f"{name} was {kept[name]!r}, now {asked[name]!r}"
         for name in asked
-        if kept[name] != asked[name] and name not in FREE
+        if kept[name] != asked[name] and name not in free
     ]
     if changed:
         raise ValueError(f"cannot resume with a different config: {'; '.join(changed)}")

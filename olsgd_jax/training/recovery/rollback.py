@@ -75,7 +75,9 @@ def at_current_rate(
     ahead = steps_ahead(config, progress)
     if not rollbacks and not ahead:
         return now, components
-    schedule = build_schedule(now, sum(map(len, components.shards)), ahead)
+    schedule = build_schedule(
+        now, components.dataset.epoch_size(components.shards), ahead
+    )
     return now, components._replace(
         schedule=schedule,
         optimizer=build_optimizer(now, schedule),

@@ -1,0 +1,1 @@
+"""Language models: presets, and what a report shows of them."""
