@@ -114,6 +114,15 @@ def test_a_config_names_depth_heads_and_untied_weights():
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
 
 
+def test_an_epoch_of_a_text_is_one_pass_over_its_characters():
+    config = config_of(optimizer="sgd", learning_rate=1.0, decay_epochs=(1.0,))
+    schedule = build(config).schedule
+    num_windows = 394  # of 400 characters
+    last = num_windows / (6 * 2 * 4)  # local steps of two workers, in batches of 4
+    rates = [float(schedule(step)) for step in (int(last), int(last) + 1)]
+    np.testing.assert_allclose(rates, [1, 0.1], rtol=1e-6)
+
+
 def test_an_mlp_has_as_many_hidden_layers_as_asked_for():
     task = build_task(Config(width=4, depth=3), load_dataset("digits"))
     assert len(task.init(jax.random.key(0))[0]) == 4

@@ -1,13 +1,16 @@
 """What a report shows of language models."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
 from experiments import report
 from experiments.cli.progress import _text
 from experiments.cli.tensorboard import _scalars
+from experiments.language.presets import nanogpt
 from experiments.paper import partitions
-from olsgd_jax.training import Config, Run, write_records
+from olsgd_jax.training import Config, Run, read_records, write_records
 from tests.pages import FACTS, RECORDS, line_of, of_consensus, relative, table_after
 
 OF_TEXT = [
@@ -19,6 +22,19 @@ OF_TEXT = [
     )
     for i, loss in enumerate([3.0, 2.5, 1.0])
 ]
+
+
+RESULTS = pathlib.Path(__file__).parents[1] / "results" / "language"
+
+
+def test_the_recorded_runs_reach_the_loss_of_nanogpt():
+    runs = [read_records(file) for file in sorted(RESULTS.glob("nanogpt_cpu-*.jsonl"))]
+    assert [run.config["seed"] for run in runs] == [0, 1, 2]
+    for run in runs:
+        last = run.records[-1]
+        assert Config(**run.config) == nanogpt("nanogpt_cpu", seed=run.config["seed"])
+        assert (run.outcome, last.step, last.tokens) == ("finished", 2000, 1_536_000)
+        assert last.test_loss < 1.88
 
 
 @pytest.fixture

@@ -125,6 +125,14 @@ def test_dropout_drops_each_sequence_in_its_own_way():
     assert np.any(first != second)
 
 
+def test_every_weight_of_the_attention_is_dropped_by_itself():
+    module, variables = of_transformer(dropout=0.5)
+    rngs = {"dropout": jax.random.key(0)}
+    drawn = jax.make_jaxpr(lambda: module.apply(variables, TOKENS, True, rngs=rngs))()
+    # By sequence, head, and the two positions.
+    assert "shape=(2, 2, 6, 6)" in str(drawn)
+
+
 def gradient(module, variables):
     def loss(params):
         logits = module.apply({"params": params}, TOKENS)

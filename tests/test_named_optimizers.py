@@ -173,7 +173,8 @@ def test_muon_makes_the_kernels_of_layers_orthogonal():
 def test_heads_are_outputs_of_queries_and_inputs_of_what_joins_them():
     axes = kernel_axes(transformer_params())
     attention = axes["MultiHeadDotProductAttention_0"]
-    assert attention["query"]["kernel"] == ((0,), (1, 2))
+    for name in ("query", "key", "value"):
+        assert attention[name]["kernel"] == ((0,), (1, 2))
     assert attention["out"]["kernel"] == ((0, 1), (2,))
     assert axes["Dense_0"]["kernel"] == ((0,), (1,))
     assert axes["Embed_0"]["embedding"] is None

@@ -94,5 +94,5 @@ def _sums(
     logits = predict(params, model_state, inputs)
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     is_correct = logits.argmax(axis=-1).astype(labels.dtype) == labels
-    counts = labels != NO_LABEL
-    return jnp.where(counts, loss, 0).sum(), (counts & is_correct).sum()
+    # NO_LABEL is no class, so it is never correct.
+    return jnp.where(labels == NO_LABEL, 0, loss).sum(), is_correct.sum()
