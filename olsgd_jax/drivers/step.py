@@ -46,7 +46,9 @@ def overlap_jit(
 
     Returns:
       A function of the same arguments, with a leading worker axis on every array. It
-      has a method `lower`, like the result of `jax.jit`, for `overlap_report`.
+      has a method `lower`, like the result of `jax.jit`, for `overlap_report`. A call
+      returns before the step has ended. On several devices of one CPU, call
+      `jax.block_until_ready` now and then: 32 pending steps can deadlock.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> from olsgd_jax import distribute, overlap_jit, overlap_local_sgd, to_workers

@@ -7,13 +7,37 @@
 The second line of `averaged` moves only half-way, because a mean of the start contains
 nothing of this round. Taking it whole would freeze the statistics. Adding the round's
 progress to it could make a variance negative. Integers (counters) stay local.
+
+So could a reduction that rounds: the error of a number depends on the largest number of
+its block, which may be of another array.
 """
+
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
 
+from olsgd_jax._checks import check_choice
+from olsgd_jax.reductions.base import Reduction
 from olsgd_jax.strategies.anchor import pull
 from olsgd_jax.types import MeanOf, ModelState, ModelStatePolicy
+
+
+def check_policy(policy: str, reduction: Reduction) -> None:
+    """Raises unless model state may be treated in this way.
+
+    >>> from olsgd_jax import int8
+    >>> check_policy("averaged", int8())
+    Traceback (most recent call last):
+    ValueError: model_state_policy must be 'local' under int8, whose rounding could ...
+    """
+    check_choice("model_state_policy", policy, get_args(ModelStatePolicy))
+    if policy == "averaged" and reduction.is_compressed:
+        raise ValueError(
+            f"model_state_policy must be 'local' under {reduction.name}, whose "
+            "rounding could make an averaged variance negative; model_of gives the "
+            "exact mean of all workers' model state"
+        )
 
 
 def averaged_part(model_state: ModelState, policy: ModelStatePolicy) -> ModelState:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import jax
 import optax
 
-from olsgd_jax._checks import check_choice
 from olsgd_jax.reductions.base import Reduction, of_message
 from olsgd_jax.round.absence import keep_absent
 from olsgd_jax.round.difference import Difference, from_mean, own_state, to_send
@@ -17,7 +16,11 @@ from olsgd_jax.round.local_steps import (
     WorkerState,
     make_local_steps,
 )
-from olsgd_jax.round.model_state import averaged_part, mix_model_state
+from olsgd_jax.round.model_state import (
+    averaged_part,
+    check_policy,
+    mix_model_state,
+)
 from olsgd_jax.round.participation import Outgoing, arrived, outgoing
 from olsgd_jax.strategies.base import Strategy, keep_grads
 from olsgd_jax.types import (
@@ -92,7 +95,7 @@ def make_round_parts(
     >>> parts.stepped
     ('params', 'model_state', 'opt_state')
     """
-    check_choice("model_state_policy", model_state_policy, ("local", "averaged"))
+    check_policy(model_state_policy, reduction)
 
     def message(state: WorkerState) -> RoundMessage:
         return message_of(

@@ -20,6 +20,7 @@ from olsgd_jax.reductions.exact import exact
 from olsgd_jax.round.difference import init_difference
 from olsgd_jax.round.gradients import check_shared
 from olsgd_jax.round.local_steps import PerMessage, WorkerState
+from olsgd_jax.round.model_state import check_policy
 from olsgd_jax.round.optimizer_checks import (
     check_hyperparameters,
     check_optimizer,
@@ -92,6 +93,7 @@ def init_state(
     check_optimizer(optimizer)
     check_strategy(strategy)
     check_reduction(reduction)
+    check_policy(model_state_policy, reduction)
     check_mesh(mesh, WORKERS)
     check_seed("seed", seed)
     m = count_workers(mesh, num_workers)

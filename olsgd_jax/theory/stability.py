@@ -227,4 +227,4 @@ def _radius(run: LinearRound, sync_period: int, curvature: Curvatures) -> Curvat
     fits = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
     matrices = np.where(fits[..., None, None], matrices, 0.0)
     radius = np.abs(np.linalg.eigvals(matrices)).max(axis=-1, initial=0.0)
-    return np.where(fits, radius, np.inf) ** (1 / run.num_turns)
+    return np.asarray(np.where(fits, radius, np.inf) ** (1 / run.num_turns))

@@ -191,6 +191,9 @@ MISTAKES = KINDS | {
     "a strategy built for 4 workers, used with 2": lambda tmp: state(
         strategy=easgd(0.5, num_workers=4)
     ),
+    '`int8()` with `model_state_policy="averaged"`': lambda tmp: state(
+        reduction=int8(), model_state_policy="averaged"
+    ),
     "`init_state(..., seed=2**32)`": lambda tmp: state(seed=2**32),
     "`worker_mesh(10**6)`": lambda tmp: worker_mesh(10**6),
     "`worker_mesh(0)`": lambda tmp: worker_mesh(0),
