@@ -168,6 +168,7 @@ MISTAKES = KINDS | {
     "`overlap_local_sgd(2.0)`": lambda tmp: overlap_local_sgd(2.0),
     '`overlap_local_sgd("0.5")`': lambda tmp: overlap_local_sgd("0.5"),
     "`slowmo(0.5, step_size=nan)`": lambda tmp: slowmo(0.5, step_size=float("nan")),
+    "`diloco(0.7)`": lambda tmp: diloco(0.7),
     "`slowmo(0.5, learning_rate=0.1)`": lambda tmp: slowmo(0.5, learning_rate=0.1),
     "`easgd(1.5, num_workers=4)`": lambda tmp: easgd(1.5, num_workers=4),
     "`low_rank(rank=0)`": lambda tmp: low_rank(rank=0),
@@ -285,6 +286,9 @@ MISTAKES = KINDS | {
     ),
     "`stationary_vector` of workers that never meet": lambda tmp: stationary_vector(
         np.eye(2)
+    ),
+    "`round_radii` of an outer optimizer with a schedule": lambda tmp: radii(
+        diloco(optax.sgd(optax.linear_schedule(0.7, 0.1, 10)))
     ),
     "`round_radii` of an outer Adam": lambda tmp: radii(diloco(optax.adam(0.1))),
     "`round_radii` of a strategy that does not name a worker's own state": lambda tmp: (
