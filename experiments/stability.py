@@ -2,13 +2,13 @@
 
 Run:     python -m experiments.stability --train linear mlp
 Cost:    half a minute, and 2 minutes for each model to train (2 busy CPU cores)
-Answer:  at τ = 8, plain SGD tolerates γ h = 2, but 0.055 with delayed DiLoCo and 0.11
-         with eager DiLoCo. Nesterov momentum 0.9 tolerates 1.36, but 0.066 with
-         CoCoD-SGD, 0.0099 with SlowMo, and 0.002 with delayed and eager DiLoCo. Of the
-         six strategies without an outer optimizer, on a least-squares loss, all 12 runs
-         at 0.9 times the limit converge, and all 12 at 1.25 times diverge, at rates
-         that the radius predicts within 3 %. An MLP at 4 times its limit fails in 10
-         cases of 12; the other two have radii of 0.94 and 1.004 there.
+Answer:  at τ = 8, plain SGD tolerates γ h = 2 with every strategy. Nesterov momentum
+         0.9 tolerates 1.36, but 0.066 with CoCoD-SGD, 0.056 with delayed DiLoCo and
+         0.0099 with SlowMo. Of the six strategies without an outer optimizer, on a
+         least-squares loss, all 12 runs at 0.9 times the limit converge, and all 12 at
+         1.25 times diverge, at rates that the radius predicts within 3 %. An MLP at 4
+         times its limit fails in 10 cases of 12; the other two have radii of 0.94 and
+         1.004 there.
 
 The table has the largest product γ h of learning rate and curvature up to which a round
 is stable (`olsgd_jax.theory`), for every linear strategy with its default arguments,

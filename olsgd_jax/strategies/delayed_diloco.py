@@ -9,9 +9,8 @@ local steps run. The first round sends zeros, so the second starts where it did.
 SGD of rate 1 as outer optimizer this is Local SGD that applies every round's progress a
 round late.
 
-Where a round takes a direction to less than 0.64 of what
-it was, the papers' outer optimizer diverges (see `theory.stability`): take a smaller
-outer momentum or learning rate than with DiLoCo, or `eager_diloco`.
+DiLoCo's outer optimizer diverges here wherever a round takes a direction to less than
+0.64 of what it was (see `theory.stability`). So the default has no momentum.
 
 If only the workers in P are present in a round,
 
@@ -30,7 +29,12 @@ from typing import NamedTuple
 import optax
 
 from olsgd_jax.strategies.base import NamedStrategy, Strategy
-from olsgd_jax.strategies.outer import NESTEROV, by_numbers, check_outer, nesterov
+from olsgd_jax.strategies.outer import (
+    WITHOUT_MOMENTUM,
+    by_numbers,
+    check_outer,
+    nesterov,
+)
 from olsgd_jax.types import OptState, Params
 
 
@@ -47,8 +51,8 @@ def delayed_diloco(
     """Builds delayed DiLoCo.
 
     Args:
-      outer_optimizer: any optax optimizer; the default is SGD with a rate of 0.7 and
-        Nesterov momentum of 0.9, as in DiLoCo.
+      outer_optimizer: any optax optimizer; the default is SGD with a rate of 0.7,
+        without the Nesterov momentum of 0.9 that DiLoCo has.
 
     >>> import jax.numpy as jnp, optax
     >>> from olsgd_jax import delayed_diloco
@@ -58,7 +62,7 @@ def delayed_diloco(
     >>> params.item(), state.progress.item()
     (0.75, 1.0)
     """
-    outer = nesterov() if outer_optimizer is None else outer_optimizer
+    outer = nesterov(**WITHOUT_MOMENTUM) if outer_optimizer is None else outer_optimizer
     check_outer(outer)
 
     def init(params: Params) -> DelayedState:
@@ -85,5 +89,7 @@ def delayed_diloco(
 
 
 DELAYED_DILOCO = NamedStrategy(
-    by_numbers(delayed_diloco), "Delayed DiLoCo", args=NESTEROV
+    by_numbers(delayed_diloco, WITHOUT_MOMENTUM),
+    "Delayed DiLoCo",
+    args=WITHOUT_MOMENTUM,
 )

@@ -66,4 +66,4 @@ def diloco(outer_optimizer: optax.GradientTransformation | None = None) -> Strat
     )
 
 
-DILOCO = NamedStrategy(by_numbers(diloco), "DiLoCo", args=NESTEROV)
+DILOCO = NamedStrategy(by_numbers(diloco, NESTEROV), "DiLoCo", args=NESTEROV)

@@ -2,10 +2,13 @@
 
 DiLoCo's gradient is what a round took off the models, start − end. Its optimizer is SGD
 with Nesterov momentum, at a rate of 0.7 and a momentum of 0.9.
+
+Where the gradient is a round late, so much momentum diverges at small learning rates
+already (see `theory.stability`). Delayed and eager DiLoCo have none by default.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import optax
 
@@ -14,6 +17,9 @@ from olsgd_jax.strategies.base import Strategy
 
 NESTEROV = {"outer_learning_rate": 0.7, "outer_momentum": 0.9}
 """The outer optimizer of the papers, in numbers."""
+
+WITHOUT_MOMENTUM = {**NESTEROV, "outer_momentum": 0.0}
+"""The outer optimizer of gradients that are a round late."""
 
 
 def nesterov(
@@ -48,22 +54,24 @@ def check_outer(outer_optimizer: object) -> None:
         )
 
 
-def by_numbers(build: Callable[..., Strategy]) -> Callable[..., Strategy]:
+def by_numbers(
+    build: Callable[..., Strategy], defaults: Mapping[str, float]
+) -> Callable[..., Strategy]:
     """Gives a builder that takes the numbers of `nesterov`, not an outer optimizer.
 
     >>> from olsgd_jax import diloco
-    >>> by_numbers(diloco)(outer_learning_rate=1.0, outer_momentum=0.0).name
+    >>> by_numbers(diloco, NESTEROV)(outer_learning_rate=1.0).name
     'diloco'
     """
     own = inspect.signature(build).parameters
     of_outer = inspect.signature(nesterov).parameters
 
     def build_by_numbers(**numbers: float) -> Strategy:
-        outer = {name: numbers.pop(name) for name in of_outer if name in numbers}
+        outer = {name: numbers.pop(name, x) for name, x in defaults.items()}
         return build(outer_optimizer=nesterov(**outer), **numbers)
 
     parameters = [x for name, x in own.items() if name != "outer_optimizer"]
-    parameters += of_outer.values()
+    parameters += [x.replace(default=defaults[n]) for n, x in of_outer.items()]
     build_by_numbers.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
         [x.replace(kind=inspect.Parameter.KEYWORD_ONLY) for x in parameters]
     )

@@ -153,7 +153,7 @@ def _filled(x: jax.Array, num_fragments: int) -> tuple[jax.Array, int, int]:
 
 
 STREAMING_DILOCO = NamedStrategy(
-    by_numbers(streaming_diloco),
+    by_numbers(streaming_diloco, NESTEROV),
     "Streaming DiLoCo",
     args={"num_fragments": 4, **NESTEROV},
 )
