@@ -119,9 +119,10 @@ class Held(NamedTuple):
 
 
 def _held(x: np.ndarray, all_own: Int[np.ndarray, " own"]) -> Held:
-    low, high = byte_bounds(x)
-    if high - low < x.nbytes:  # a copy would repeat what examples have in common
-        return Held(x, all_own)
+    if isinstance(x, np.ndarray):  # not a reader that only looks like one
+        low, high = byte_bounds(x)
+        if high - low < x.nbytes:  # a copy would repeat what examples have in common
+            return Held(x, all_own)
     return Held(x[all_own], None)
 
 
