@@ -46,8 +46,8 @@ def anchor_of(state: ArrayTree) -> Params:
 
     Args:
       state: arrays with a leading worker axis that hold the state of a `distribute`
-        with an anchor (overlap_local_sgd or easgd): a TrainState, the state of an nnx
-        optimizer, or the optimizer state alone.
+        with an anchor (overlap_local_sgd, easgd or streaming_diloco): a TrainState, the
+        state of an nnx optimizer, or the optimizer state alone.
 
     Returns:
       The anchor, a tree like the params, without the worker axis.
@@ -62,7 +62,8 @@ def anchor_of(state: ArrayTree) -> Params:
     if len(found) != 1:
         raise ValueError(
             f"state must hold one anchor, got {len(found)}; pass the state of a "
-            "distribute with overlap_local_sgd or easgd, which keep one"
+            "distribute with overlap_local_sgd, easgd or streaming_diloco, which keep "
+            "one"
         )
     [anchor] = found
     _check_worker_axis(anchor)

@@ -72,7 +72,7 @@ def check_kept(name: str, which: str, state: WorkerState, strategy: Strategy) ->
     if which == "anchor" and not hasattr(state.strategy_state, "anchor"):
         raise ValueError(
             f"{name} must be another model than 'anchor' under {strategy.name}, which "
-            "keeps none; easgd and overlap_local_sgd do"
+            "keeps none; easgd, overlap_local_sgd and streaming_diloco do"
         )
 
 
