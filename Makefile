@@ -25,13 +25,13 @@ QUICK = --xla_backend_optimization_level=0 $(shell XLA_FLAGS=$(EMITTERS) \
 # What the newest JAX is not tested with: files, options, figures and reports, models of
 # time and theory in NumPy, which it cannot break; and, for their time, experiments on
 # shaped links and long runs, which are made of parts that are tested by themselves.
-LEFT_TO_TEST := $(patsubst %,tests/test_%.py, array_cache checkpoint_cost checkpoints \
-  cifar10 config data delay delay_hiding delay_simulation demo discover distributed \
-  elastic exit_reason figures findings kill_and_resume optimizers preemption \
-  full_disk fuzz guidance hiding launch layers loopback model_check network \
-  network_report options output paper_report partition presets provenance race records \
-  report rooms scale soak stragglers sweep theory_bound theory_limits timeline train \
-  untrusted)
+LEFT_TO_TEST := $(patsubst %,tests/test_%.py, \
+  array_cache checkpoint_cost checkpoints cifar10 config data delay delay_hiding \
+  delay_simulation demo discover distributed elastic exit_reason figures findings \
+  kill_and_resume optimizers preemption full_disk fuzz guidance hiding language_report \
+  launch layers loopback model_check network network_report options output paper_report \
+  partition presets provenance race records report rooms scale soak stragglers sweep \
+  theory_bound theory_limits theory_stability timeline train untrusted)
 
 .PHONY: help demo test test-newest docs run-tests clean
 
