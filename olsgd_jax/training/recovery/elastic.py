@@ -14,8 +14,8 @@ reduction's state (its reference, the Q of low rank) do not change. So nothing i
 when workers leave: the consensus stays where it was, the next mean of Overlap Local-SGD
 is the one it would have been, and the virtual model stays too, except that of EASGD,
 which weighs the anchor by m. New workers move the consensus toward the anchor, but the
-mean of what is yet to be sent stays. The model state is averaged rather than
-shifted because a shift could make a variance negative.
+mean of what is yet to be sent stays. The model state is averaged rather than shifted
+because a shift could make a variance negative.
 
 A new worker has a fresh optimizer whose step count continues. If all workers must share
 one optimizer state (synchronous SGD), a new worker gets a copy of it; otherwise their
